@@ -1,0 +1,182 @@
+"""How many GPUs an environment uses at least and at most, and whether they fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+class UnknownAcceleratorError(ValueError):
+    """A fleet names an accelerator that the environment does not have; the message lists those it has."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accelerator:
+    """A kind of GPU and how many of it there are."""
+
+    name: str
+    per_node: int
+    nodes: int
+    budget: int  # GPUs that the environment may hold at most, headroom included
+    headroom: int = 0  # GPUs of the budget kept for surge, drain overlap and dedicated calibration
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demand:
+    """What one role of one model asks for; a fixed fleet has minimum == maximum."""
+
+    model: str
+    role: str
+    accelerator: str
+    gpus_per_replica: int
+    minimum: int  # replicas
+    maximum: int  # replicas
+
+    @property
+    def at_min(self) -> int:
+        """GPUs at minimum."""
+        return self.gpus_per_replica * self.minimum
+
+    @property
+    def at_max(self) -> int:
+        """GPUs at maximum."""
+        return self.gpus_per_replica * self.maximum
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tally:
+    """One accelerator and all that is asked of it."""
+
+    accelerator: Accelerator
+    demands: tuple[Demand, ...]
+
+    @property
+    def at_min(self) -> int:
+        """GPUs with every fleet at its minimum."""
+        return sum(demand.at_min for demand in self.demands)
+
+    @property
+    def at_max(self) -> int:
+        """GPUs with every fleet at its maximum."""
+        return sum(demand.at_max for demand in self.demands)
+
+    @property
+    def needed(self) -> int:
+        """GPUs at maximum and headroom: what the budget must hold."""
+        return self.at_max + self.accelerator.headroom
+
+    @property
+    def capacity(self) -> int:
+        """GPUs of the nodes."""
+        return self.accelerator.per_node * self.accelerator.nodes
+
+    @property
+    def placeable(self) -> int:
+        """GPUs that find a place when every fleet is at its maximum, biggest replica first, each on one node.
+
+        Tensor parallelism stays within a node, so a fleet may not fit although the sum does.
+        """
+        free = [self.accelerator.per_node] * self.accelerator.nodes
+        placed = 0
+        sizes = [demand.gpus_per_replica for demand in self.demands for _ in range(demand.maximum)]
+        for size in sorted(sizes, reverse=True):
+            # the tightest node that still fits leaves the widest gaps for what comes
+            node = min((i for i, gpus in enumerate(free) if gpus >= size), key=lambda i: free[i], default=None)
+            if node is not None:
+                free[node] -= size
+                placed += size
+        return placed
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What does not fit, each with its arithmetic; empty when all does."""
+        accelerator, found = self.accelerator, []
+        name = accelerator.name
+        if self.needed > accelerator.budget:
+            terms = " + ".join(_term(demand) for demand in self.demands) or "0"
+            found.append(
+                f"{name}: {terms} = {self.at_max} GPUs at maximum, with headroom {accelerator.headroom} that is "
+                f"{self.needed}, {self.needed - accelerator.budget} above the budget of {accelerator.budget}"
+            )
+        nodes = f"{accelerator.nodes} nodes x {accelerator.per_node} = {self.capacity} GPUs"
+        if accelerator.budget > self.capacity:
+            found.append(f"{name}: the budget of {accelerator.budget} GPUs is above the {nodes}")
+        too_big = [demand for demand in self.demands if demand.gpus_per_replica > accelerator.per_node]
+        found += [
+            f"{name}: a replica of {demand.model} {demand.role} needs {demand.gpus_per_replica} GPUs on one node, "
+            f"which has {accelerator.per_node}"
+            for demand in too_big
+        ]
+        if not too_big and self.at_max <= self.capacity and self.placeable < self.at_max:
+            found.append(
+                f"{name}: of {self.at_max} GPUs at maximum {self.at_max - self.placeable} find no place on {nodes}, "
+                "since a replica's GPUs must be on one node"
+            )
+        return tuple(found)
+
+
+def tally(accelerators: Iterable[Accelerator], demands: Iterable[Demand]) -> tuple[Tally, ...]:
+    """Sum the demands per accelerator, in the order of `accelerators`.
+
+    Raises:
+        UnknownAcceleratorError: a demand names an accelerator that is not listed.
+    """
+    listed, asked = tuple(accelerators), tuple(demands)
+    names = [accelerator.name for accelerator in listed]
+    for demand in asked:
+        if demand.accelerator not in names:
+            known = ", ".join(names) or "none"
+            raise UnknownAcceleratorError(
+                f"{demand.model} {demand.role}: accelerator {demand.accelerator!r} is unknown; known: {known}"
+            )
+    return tuple(
+        Tally(accelerator=accelerator, demands=tuple(d for d in asked if d.accelerator == accelerator.name))
+        for accelerator in listed
+    )
+
+
+def table(tallies: Iterable[Tally]) -> str:
+    """The sums as a text table: a line per role, then a line per accelerator; GPUs except for the replicas' bounds."""
+    rows: list[tuple[str, ...]] = [
+        ("accelerator", "model", "role", "GPUs x replicas", "at min", "at max", "headroom", "budget", "nodes hold")
+    ]
+    for one in tallies:
+        rows += [
+            (
+                one.accelerator.name,
+                demand.model,
+                demand.role,
+                f"{demand.gpus_per_replica} x {_bounds(demand)}",
+                str(demand.at_min),
+                str(demand.at_max),
+                "",
+                "",
+                "",
+            )
+            for demand in one.demands
+        ]
+        totals = (one.at_min, one.at_max, one.accelerator.headroom, one.accelerator.budget, one.capacity)
+        rows.append((one.accelerator.name, "total", "", "", *(str(total) for total in totals)))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    left = 4  # columns of words; the others are numbers and end flush right
+    lines = (
+        "  ".join(
+            cell.ljust(width) if column < left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    )
+    return "\n".join(lines)
+
+
+def quota(demands: Iterable[Demand], headroom: int) -> int:
+    """GPUs that a namespace's ResourceQuota allows: its fleets at maximum and the headroom."""
+    return sum(demand.at_max for demand in demands) + headroom
+
+
+def _bounds(demand: Demand) -> str:
+    return str(demand.minimum) if demand.minimum == demand.maximum else f"{demand.minimum}..{demand.maximum}"
+
+
+def _term(demand: Demand) -> str:
+    return f"{demand.model} {demand.role} {demand.maximum} x {demand.gpus_per_replica}"
