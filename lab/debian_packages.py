@@ -1,0 +1,51 @@
+"""Which Debian packages the lab needs, and which of them this machine lacks.
+
+Standard library only: `python -m lab.debian_packages` runs before there is an environment.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+LIST = Path(__file__).resolve().parent / "debian-packages.txt"
+
+
+class DebianPackageError(RuntimeError):
+    """Packages are missing; the message has the command that installs them."""
+
+
+def needed() -> tuple[str, ...]:
+    """Names of the packages, as `debian-packages.txt` lists them."""
+    return tuple(LIST.read_text().split())
+
+
+def missing() -> tuple[str, ...]:
+    """Those that are not installed; all of them on a machine without dpkg."""
+    command = ["dpkg-query", "--show", "--showformat", "${Package} ${db:Status-Status}\n", *needed()]
+    try:
+        shown = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    except FileNotFoundError:
+        return needed()
+    installed = {line.split()[0] for line in shown.splitlines() if line.endswith(" installed")}
+    return tuple(name for name in needed() if name not in installed)
+
+
+def check() -> None:
+    """Raise unless all are installed.
+
+    Raises:
+        DebianPackageError: With the names and the apt-get line.
+    """
+    if absent := missing():
+        names = " ".join(absent)
+        raise DebianPackageError(
+            f"missing Debian packages: {names}\n"
+            f"  apt-get update && apt-get install --yes --no-install-recommends {names}"
+        )
+
+
+if __name__ == "__main__":
+    try:
+        check()
+    except DebianPackageError as error:
+        sys.exit(str(error))

@@ -1,0 +1,21 @@
+// The Kubernetes provider of the Pulumi engine, with the two files that its own main package lacks in the module.
+//
+// Both are made at build time from the module's unversioned originals (see lab/toolchain.py) and are never committed.
+package main
+
+import (
+	_ "embed"
+
+	"github.com/pulumi/pulumi-kubernetes/provider/v4/pkg/provider"
+	"github.com/pulumi/pulumi-kubernetes/provider/v4/pkg/version"
+)
+
+//go:embed schema.json
+var schema []byte
+
+//go:embed terraform-mapping.json
+var terraformMapping []byte
+
+func main() {
+	provider.Serve("kubernetes", version.Version, schema, terraformMapping)
+}
