@@ -18,14 +18,16 @@ help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
 
 up: lab-up stack ## lab, `pulumi up` of the environment, and the proof that it works
-	$(ENGINE) -- up --yes --skip-preview --stack $(ENV)
-	$(MAKE) verify
+	$(ENGINE) -- up --yes --skip-preview --suppress-outputs --stack $(ENV)
+	@$(MAKE) verify
+	@echo "Base URLs inside the cluster; from outside see 'make lab-status':"
+	@$(ENGINE) -- stack output endpoints --stack $(ENV)
 
 preview: lab-up stack ## what `pulumi up` would change
 	$(ENGINE) -- preview --diff --stack $(ENV)
 
 verify: .venv ## prove that the environment does what it declares
-	$(ENGINE) --run -- $(PY) -m ops verify --stack $(ENV)
+	@$(ENGINE) --run -- $(PY) -m ops verify --stack $(ENV)
 
 destroy: .venv ## take the environment down, keep the lab
 	$(ENGINE) -- destroy --yes --stack $(ENV)

@@ -10,6 +10,7 @@ from kubernetes import client, config
 from kubernetes.dynamic import DynamicClient
 from kubernetes.dynamic.exceptions import NotFoundError
 from kubernetes.stream import portforward
+from urllib3.exceptions import HTTPError
 
 Manifest = dict[str, Any]
 
@@ -19,6 +20,20 @@ class Kind(NamedTuple):
 
     api_version: str
     kind: str
+
+
+class ClusterError(RuntimeError):
+    """The API server cannot be asked, or refused; the message says why."""
+
+
+@contextmanager
+def _as_cluster_error() -> Generator[None]:
+    try:
+        yield
+    except (config.ConfigException, HTTPError) as error:
+        raise ClusterError(str(error)) from error
+    except client.ApiException as error:
+        raise ClusterError(f"the API server answers {error.status} {error.reason}") from error
 
 
 class Cluster:
@@ -33,9 +48,10 @@ class Cluster:
         """The cluster of a kubeconfig ($KUBECONFIG, then ~/.kube/config) and a context (the current one).
 
         Raises:
-            kubernetes.config.ConfigException: no such file or context.
+            ClusterError: no such file or context, or no API server that answers and knows us.
         """
-        return cls(config.new_client_from_config(str(kubeconfig) if kubeconfig else None, context))
+        with _as_cluster_error():
+            return cls(config.new_client_from_config(str(kubeconfig) if kubeconfig else None, context))
 
     def get(self, kind: Kind, name: str, namespace: str | None = None) -> Manifest | None:
         """One object as the API server holds it, or None when there is none."""
@@ -47,7 +63,8 @@ class Cluster:
     def list(self, kind: Kind, namespace: str | None = None, labels: dict[str, str] | None = None) -> list[Manifest]:
         """All objects of a kind in `namespace` (None: in all of them) that carry `labels`."""
         selector = ",".join(f"{key}={value}" for key, value in (labels or {}).items())
-        found = self._resource(kind).get(namespace=namespace, label_selector=selector)
+        with _as_cluster_error():
+            found = self._resource(kind).get(namespace=namespace, label_selector=selector)
         return [item.to_dict() for item in found.items]
 
     def create(self, manifest: Manifest) -> Manifest:
@@ -77,10 +94,10 @@ class Cluster:
         request = client.AuthenticationV1TokenRequest(
             spec=client.V1TokenRequestSpec(audiences=[], expiration_seconds=seconds)
         )
-        issued = self._core.create_namespaced_service_account_token(service_account, namespace, request)
+        with _as_cluster_error():
+            issued = self._core.create_namespaced_service_account_token(service_account, namespace, request)
         if issued.status is None or issued.status.token is None:
-            msg = f"{namespace}/{service_account}: the API server issued no token"
-            raise RuntimeError(msg)
+            raise ClusterError(f"{namespace}/{service_account}: the API server issued no token")
         return issued.status.token
 
     @contextmanager
@@ -88,13 +105,14 @@ class Cluster:
         self, namespace: str, pod: str, port: int, timeout_seconds: float = 60
     ) -> Generator[http.client.HTTPConnection]:
         """A plain HTTP connection to a port of a pod, through the API server."""
-        forwarded = portforward(
-            self._core.connect_get_namespaced_pod_portforward,
-            pod,
-            namespace,
-            ports=str(port),
-            _request_timeout=timeout_seconds,
-        )
+        with _as_cluster_error():
+            forwarded = portforward(
+                self._core.connect_get_namespaced_pod_portforward,
+                pod,
+                namespace,
+                ports=str(port),
+                _request_timeout=timeout_seconds,
+            )
         connection = http.client.HTTPConnection(f"{pod}.{namespace}", port, timeout=timeout_seconds)
         connection.sock = forwarded.socket(port)
         connection.sock.settimeout(timeout_seconds)

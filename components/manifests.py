@@ -17,8 +17,6 @@ Manifest: TypeAlias = Any
 PATCH_FORCE = "pulumi.com/patchForce"  # win a field that another manager owns; never where a scaler owns replicas
 SKIP_AWAIT = "pulumi.com/skipAwait"
 
-HOME = "/tmp"  # noqa: S108 - inside a container: what an arbitrary user id may write
-
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:

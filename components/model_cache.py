@@ -9,7 +9,6 @@ from pulumi_kubernetes.batch.v1 import Job
 from pulumi_kubernetes.core.v1 import PersistentVolumeClaim
 
 from components.manifests import (
-    HOME,
     SKIP_AWAIT,
     Compute,
     Identity,
@@ -108,13 +107,9 @@ def download_spec(args: ModelCacheArgs, claim_name: str) -> Manifest:
         Variable(name="MODEL_ID", value=args.model_id),
         Variable(name="MODEL_REVISION", value=args.revision),
         Variable(name="TARGET", value=model_path(args.model_id, args.revision)),
-        Variable(name="HOME", value=HOME),
-        Variable(name="HF_HOME", value=f"{HOME}/huggingface"),
+        *vllm.home(),
+        *args.hub.variables(),
     ]
-    if args.hub.endpoint is not None:
-        environment.append(Variable(name="HF_ENDPOINT", value=args.hub.endpoint))
-    if args.hub.token is not None:
-        environment.append(Variable(name="HF_TOKEN", secret=args.hub.token))
     container: Manifest = {
         "name": "download",
         "image": args.image,

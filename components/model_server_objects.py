@@ -30,6 +30,9 @@ NIXL_PORT = "nixl"
 # How far a Deployment may fall behind its startup budget before Kubernetes calls it stuck: image pull and scheduling
 # come on top.
 PROGRESS_MARGIN_SECONDS = 600
+# The sidecar copies streams; what it holds is one request body per request in flight. Upstream sets nothing, and then
+# a node under pressure evicts the pod for its smallest container.
+SIDECAR_COMPUTE = Compute(cpu="100m", memory="256Mi")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,11 +140,10 @@ def pod_spec(fleet: Fleet) -> Manifest:
 def service_spec(fleet: Fleet) -> Manifest:
     """ServiceSpec of the headless Service, which gives each pod a name; traffic comes through the router."""
     ports = [(SIDECAR_PORT, vllm.SERVING_PORT)] if fleet.sidecar is not None else []
-    ports += [(name, number) for name, number in _ports(fleet.role)]
     return {
         "clusterIP": "None",
         "selector": labels.role_selector(fleet.names, fleet.role),
-        "ports": [service_port(name, number, name) for name, number in ports],
+        "ports": [service_port(name, number, name) for name, number in [*ports, *_ports(fleet.role)]],
     }
 
 
@@ -202,11 +204,6 @@ def _routing_proxy(fleet: Fleet, sidecar: Sidecar) -> Manifest:
             {"tcpSocket": {"port": SIDECAR_PORT}}
         ),
     }
-
-
-# It copies streams; what it holds is one request body per request in flight. Upstream sets nothing, and then a node
-# under pressure evicts the pod for its smallest container.
-SIDECAR_COMPUTE = Compute(cpu="100m", memory="256Mi")
 
 
 def _volumes(fleet: Fleet) -> list[Manifest]:

@@ -29,7 +29,7 @@ EXT_PROC_PORT = "grpc-ext-proc"
 METRICS_PORT = "http-metrics"
 _WATCH = ["get", "list", "watch"]
 _THREADS_PER_CPU = 2  # of Envoy; upstream's guides run 8 on a request of 4
-_HOME = Variable(name="HOME", value="/tmp")  # noqa: S108 - what an arbitrary user id may write
+_HOME = Variable(name="HOME", value=vllm.HOME)
 
 
 @dataclass(frozen=True, kw_only=True)

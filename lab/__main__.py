@@ -10,19 +10,18 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from lab import host, image_build, image_import, lifecycle, namespaces, status, toolchain
-from lab import supervisor as lab_supervisor
-from lab.addons import AddonsNotReadyError
-from lab.addons.kubectl import KubectlError
-from lab.certificates import Pki
-from lab.control import Control, NotRunningError
-from lab.families import ToolError
-from lab.image_layers import ImageError
-from lab.paths import DEFAULT_ID, Instance, InstanceIdError
-from lab.ports import PortTakenError
+from lab import host, lifecycle, status
+from lab.errors import LabError
+from lab.images import archives, importing
+from lab.linux import namespaces
+from lab.node import supervisor as lab_supervisor
+from lab.node.certificates import Pki
+from lab.node.control import Control, NotRunningError
+from lab.node.records import PartState
+from lab.node.spec import LabSpec
+from lab.paths import DEFAULT_ID, Instance
 from lab.progress import Progress
-from lab.records import PartState
-from lab.spec import LabSpec, OptionError
+from lab.tools import toolchain
 
 app = typer.Typer(
     help="A real one-node Kubernetes with GPU-less stand-ins.",
@@ -33,27 +32,13 @@ app = typer.Typer(
 
 InstanceOption = Annotated[str, typer.Option("--instance", "-i", help="Which lab; each has its own paths and ports.")]
 
-_REFUSALS = (
-    host.HostError,
-    lifecycle.LabError,
-    image_import.ImportFailedError,
-    PortTakenError,
-    InstanceIdError,
-    NotRunningError,
-    ToolError,
-    AddonsNotReadyError,
-    OptionError,
-    ImageError,
-    KubectlError,
-)
-
 
 @contextmanager
 def _refusals() -> Generator[None]:
     """Show what was refused as words instead of a traceback."""
     try:
         yield
-    except _REFUSALS as error:
+    except LabError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
@@ -88,11 +73,9 @@ def up(  # noqa: PLR0913  one parameter per option
         "hpa_cpu_initialization_period_seconds": hpa_cpu_initialization_period_seconds,
         "hpa_tolerance": hpa_tolerance,
     }
-    progress = Progress()
     with _refusals():
         lab = Instance(instance)
-        report = lifecycle.up(lab, wishes, progress, node_only=node_only)
-    progress.note(" · ".join(f"{name} {seconds:.1f} s" for name, seconds in report.seconds.items()))
+        report = lifecycle.up(lab, wishes, Progress(), node_only=node_only)
     if report.restarted:
         typer.echo(f"lab {lab.id!r} was running; started again: {', '.join(report.restarted)}")
     elif report.already:
@@ -182,15 +165,15 @@ def images(instance: InstanceOption = DEFAULT_ID) -> None:
     with _refusals():
         lab = Instance(instance)
         progress = Progress()
-        archives = image_build.ensure_images(progress)
-        for archive in archives:
+        made = archives.ensure_images(progress)
+        for archive in made:
             typer.echo(f"{archive.name} {archive.hash} {' '.join(archive.references)}")
         try:
             pid = Control(lab).pid()
         except NotRunningError:
             return
         with progress.step(f"import into lab {lab.id!r}"):
-            new = image_import.import_all(LabSpec.read(lab), pid, archives)
+            new = [archive.name for archive in made if importing.bring_in(LabSpec.read(lab), pid, archive)]
         typer.echo(f"imported: {', '.join(new) or 'nothing new'}")
 
 

@@ -5,7 +5,7 @@ import json
 import ssl
 import tempfile
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
@@ -14,19 +14,18 @@ from urllib.parse import urlsplit
 
 import yaml
 
-Unreachable = (OSError, HTTPException)
-"""What a call raises when there is no server, or one that goes away: to be caught by whoever waits for it."""
+from lab.errors import LabError
 
 _JSON_PATCH = "application/json-patch+json"
 
 
-class ApiError(RuntimeError):
-    """The server answered, and refused; the message has its status and words."""
+class ApiError(LabError):
+    """The server refused, or there is none; the message has its words, or says that it does not answer."""
 
 
 @dataclass(frozen=True)
 class Api:
-    """One API server, as one user.
+    """One API server, as one user; every call may raise ApiError.
 
     Attributes:
         server: `https://host:port`.
@@ -40,7 +39,7 @@ class Api:
 
     @classmethod
     def from_kubeconfig(cls, path: Path, timeout_seconds: float = 10.0) -> "Api":
-        """The server and user of a kubeconfig that `lab.certificates` wrote."""
+        """The server and user of a kubeconfig that `lab.node.certificates` wrote."""
         document = yaml.safe_load(path.read_text())
         cluster, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
         context = ssl.create_default_context(cadata=_decoded(cluster["certificate-authority-data"]))
@@ -51,7 +50,7 @@ class Api:
         return cls(cluster["server"], context, timeout_seconds)
 
     def get(self, path: str) -> Any:  # noqa: ANN401  whatever JSON the server has there
-        """Decoded body of `path`; raises ApiError, or one of `Unreachable`."""
+        """Decoded body of `path`."""
         with self._request("GET", path) as response:
             return json.load(response)
 
@@ -61,8 +60,8 @@ class Api:
             pass
 
     def watch(self, path: str) -> Iterator[dict[str, Any]]:
-        """Events of a watch, until the server ends it or says nothing for `timeout_seconds` (TimeoutError)."""
-        with self._request("GET", path) as response:
+        """Events of a watch, until the server ends it or says nothing for `timeout_seconds`."""
+        with self._request("GET", path) as response, suppress(TimeoutError):
             while line := response.readline():
                 yield json.loads(line)
 
@@ -81,6 +80,8 @@ class Api:
             if response.status >= 300:  # noqa: PLR2004  first status that is not a success
                 raise ApiError(f"{method} {path}: {response.status} {response.read().decode(errors='replace').strip()}")
             yield response
+        except (OSError, HTTPException) as error:
+            raise ApiError(f"{self.server} does not answer: {error!r}") from error
         finally:
             connection.close()
 

@@ -6,7 +6,8 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.paths import CHECKOUT
+from lab import debian_packages
+from lab.errors import LabError
 
 ELSEWHERE = "On any other machine use a cluster of your own: docs/bring-your-own-cluster.md"
 
@@ -15,7 +16,7 @@ CNI_PLUGINS = ("ptp", "host-local", "portmap", "loopback")
 _CNI_DIRECTORIES = (Path("/usr/lib/cni"), Path("/opt/cni/bin"), Path("/usr/libexec/cni"))
 
 
-class HostError(RuntimeError):
+class HostError(LabError):
     """The machine cannot run a lab; the message says why and what to do instead."""
 
 
@@ -57,7 +58,7 @@ def check() -> Host:
     if directory is None:
         missing.append(f"the CNI plugins {', '.join(CNI_PLUGINS)}")
     if missing or directory is None:
-        packages = " ".join((CHECKOUT / "lab" / "debian-packages.txt").read_text().split())
+        packages = " ".join(debian_packages.needed())
         raise HostError(
             f"the lab needs {', '.join(missing)}. "
             f"On Debian: apt-get install --no-install-recommends {packages}. {ELSEWHERE}"

@@ -1,77 +1,39 @@
 """How a lab begins and ends, seen from the machine: `up` and `down`, both harmless when there is nothing to do."""
 
+import json
 import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from lab import (
-    addons,
-    certificates,
-    cgroups,
-    host,
-    image_build,
-    image_import,
-    locks,
-    namespaces,
-    node_config,
-    ports,
-    toolchain,
-)
-from lab import supervisor as lab_supervisor
-from lab.api import Api, ApiError, Unreachable
-from lab.control import Control, NotRunningError
-from lab.gpus import RESOURCE
-from lab.image_table import PAUSE
+from lab import addons, host, locks
+from lab.addons.addon import Manifest
+from lab.api import Api, ApiError
+from lab.errors import LabError
+from lab.images import archives, importing
+from lab.images.archives import Archive
+from lab.images.table import PAUSE
+from lab.linux import cgroups, namespaces
+from lab.node import certificates, config_files, ports
+from lab.node import supervisor as lab_supervisor
+from lab.node.control import Control, NotRunningError
+from lab.node.gpus import RESOURCE
+from lab.node.records import PartRecord, PartState
+from lab.node.spec import LabSpec, NodeOptions
 from lab.paths import Instance
 from lab.progress import Progress
-from lab.records import PartRecord, PartState
-from lab.spec import LabSpec, NodeOptions
+from lab.tools import toolchain
+from lab.tools.families import CLUSTER_TOOLS, NODE_TOOLS
 
-NODE_TOOLS = (
-    "etcd",
-    "kube-apiserver",
-    "kube-controller-manager",
-    "kube-scheduler",
-    "kubelet",
-    "kube-proxy",
-    "containerd",
-    "containerd-shim-runc-v2",
-    "ctr",
-    "kubectl",
-)
-
-_FIRST_BREATH_SECONDS = (
-    20.0  # namespaces, mounts and a Python start take well under one; the rest is for a busy machine
-)
+# Namespaces, mounts and a Python start take well under one; the rest is for a busy machine.
+_FIRST_BREATH_SECONDS = 20.0
 _PARTS_SECONDS = 180.0  # 10 s on two idle cores
 _NODE_SECONDS = 120.0
 _END_SECONDS = 60.0
 _POLL_SECONDS = 0.2
-
-
-class LabError(RuntimeError):
-    """The lab did not do what was asked; the message names the part and what it said."""
-
-
-@dataclass
-class Phases:
-    """Steps with their durations, shown as they happen."""
-
-    progress: Progress
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    @contextmanager
-    def phase(self, name: str) -> Generator[None]:
-        """One step."""
-        started = time.monotonic()
-        with self.progress.step(name):
-            yield
-        self.seconds[name] = time.monotonic() - started
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,12 +43,10 @@ class UpReport:
     Attributes:
         already: Whether the lab was running before.
         restarted: Dead parts that were started again.
-        seconds: Phase → duration.
     """
 
     already: bool
     restarted: tuple[str, ...] = ()
-    seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 def up(
@@ -106,7 +66,6 @@ def up(
         LabError: A part died or did not become ready.
     """
     machine = host.check()
-    phases = Phases(progress)
     with locks.operation(instance, lambda: progress.note("… another command is working on this lab; waiting for it")):
         already, restarted = locks.is_alive(instance), ()
         if already:
@@ -116,12 +75,8 @@ def up(
                 raise LabError(
                     f"lab {instance.id!r} runs with other options ({'; '.join(differences)}): take it down first"
                 )
-        with phases.phase("programs"):
-            tools = toolchain.build_all(progress, only=NODE_TOOLS if node_only else None)
-        with phases.phase("images"):
-            archives = image_build.ensure_images(progress)
-        if node_only:
-            archives = tuple(archive for archive in archives if PAUSE in archive.references)
+        tools = toolchain.build_all(progress, only=NODE_TOOLS if node_only else CLUSTER_TOOLS)
+        images = archives.ensure_images(progress, only=PAUSE if node_only else None)
         if already:
             restarted = Control(instance).start_dead()
             for name in restarted:
@@ -136,14 +91,12 @@ def up(
                 sandbox_image=PAUSE,
                 node_only=node_only,
             )
-            with phases.phase("namespaces"):
+            with progress.step("namespaces"):
                 _start(spec)
-        _complete(spec, archives, phases)
         if not node_only:
             replace(spec, node_only=False).write()
-            with phases.phase("addons"):
-                addons.apply(instance.kubeconfig, progress)
-    return UpReport(already=already, restarted=restarted, seconds=phases.seconds)
+        _complete(spec, images, progress, with_addons=not node_only)
+    return UpReport(already=already, restarted=restarted)
 
 
 def _start(spec: LabSpec) -> None:
@@ -156,7 +109,7 @@ def _start(spec: LabSpec) -> None:
         for name in ("log", "logs", "tmp", "volumes"):
             (instance.state / name).mkdir()
         pki = certificates.create(instance)
-        node_config.write(spec, pki)
+        config_files.write(spec, pki)
         spec.write()
         alive = locks.take_alive(instance)
         if alive is None:
@@ -188,19 +141,36 @@ def _await_supervisor(instance: Instance, process: subprocess.Popen[bytes]) -> N
     process.returncode = 0  # it goes on without this command, which must not wait for it
 
 
-def _complete(spec: LabSpec, archives: Sequence[image_build.Archive], phases: Phases) -> None:
-    """Wait for the parts while images are imported beside them, then for the node."""
+def _complete(spec: LabSpec, images: Sequence[Archive], progress: Progress, *, with_addons: bool) -> None:
+    """Wait for the parts, the node, and the addons; images come in beside them, each before what asks for it."""
     instance = spec.instance
     control = Control(instance)
-    with ThreadPoolExecutor(max_workers=1) as beside:
-        with phases.phase("control plane"):
+    one_by_one = ThreadPoolExecutor(max_workers=1)
+    try:
+        with progress.step("control plane"):
             _wait(lambda: not_ready(control.parts(), only=("containerd",)), _PARTS_SECONDS)
-            importing: Future[tuple[str, ...]] = beside.submit(image_import.import_all, spec, control.pid(), archives)
+            pid = control.pid()
+            coming = {archive: one_by_one.submit(importing.bring_in, spec, pid, archive) for archive in images}
             _wait(lambda: not_ready(control.parts()), _PARTS_SECONDS)
-        with phases.phase("image import"):
-            importing.result()
-        with phases.phase("node"):
+        with progress.step("node"):
             _wait(lambda: node_problem(instance, spec.options.gpus), _NODE_SECONDS)
+        if with_addons:
+            where = replace(addons.site(instance.kubeconfig), await_images=lambda it: _await_images(coming, it))
+            with progress.step("addons"):
+                addons.apply(instance.kubeconfig, progress, where=where)
+        with progress.step("images"):
+            for arrival in coming.values():
+                arrival.result()
+    finally:
+        one_by_one.shutdown(cancel_futures=True)
+
+
+def _await_images(coming: Mapping[Archive, Future[bool]], objects: Sequence[Manifest]) -> None:
+    """Wait for every image that `objects` name: a pod that misses its image at first backs off for ten seconds."""
+    text = json.dumps(objects)
+    for archive, arrival in coming.items():
+        if any(reference in text for reference in archive.references):
+            arrival.result()
 
 
 def not_ready(records: Sequence[PartRecord], only: Sequence[str] = ()) -> str | None:
@@ -223,7 +193,7 @@ def node_problem(instance: Instance, gpus: int) -> str | None:
     """Why the node cannot take a model server yet; None when it can."""
     try:
         node = Api.from_kubeconfig(instance.kubeconfig, 5).get(f"/api/v1/nodes/{instance.node}")
-    except (ApiError, *Unreachable) as error:
+    except ApiError as error:
         return f"node {instance.node} cannot be asked for ({error})"
     conditions = {condition["type"]: condition for condition in node["status"].get("conditions", [])}
     ready = conditions.get("Ready", {})

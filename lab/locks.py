@@ -1,22 +1,34 @@
-"""Which lab is alive, and that one command at a time changes it: file locks, which the kernel drops with the holder."""
+"""Who holds what: file locks, which the kernel drops with their holder. A lab lives while its supervisor holds one."""
 
 import fcntl
 import os
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from lab.paths import Instance
 
 
+@contextmanager
+def locked(path: Path, waiting: Callable[[], None] | None = None) -> Generator[None]:
+    """Hold an exclusive lock on the file `path`; the kernel drops it when this process ends, however it ends.
+
+    Args:
+        path: The lock file, made when missing and never removed: whoever waits for it must find the same one.
+        waiting: Called once when another process holds the lock, before waiting for it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        if not _try_lock(file.fileno()):
+            if waiting:
+                waiting()
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def alive_path(instance: Instance) -> Path:
     """File that the supervisor keeps locked from before its first breath to its last."""
     return instance.run / "alive"
-
-
-def operation_path(instance: Instance) -> Path:
-    """File that a command keeps locked while it starts or ends the lab."""
-    return instance.run.with_suffix(".lock")
 
 
 def take_alive(instance: Instance) -> int | None:
@@ -41,23 +53,9 @@ def is_alive(instance: Instance) -> bool:
         os.close(descriptor)
 
 
-@contextmanager
-def operation(instance: Instance, waiting: Callable[[], None]) -> Generator[None]:
+def operation(instance: Instance, waiting: Callable[[], None]) -> AbstractContextManager[None]:
     """Be the only command that changes `instance`; `waiting` is called once when another one has to be waited for."""
-    path = operation_path(instance)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            if not _try_lock(descriptor):
-                waiting()
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if _is_still(path, descriptor):  # the one before may have removed the file that was waited for
-                yield
-                path.unlink(missing_ok=True)
-                return
-        finally:
-            os.close(descriptor)
+    return locked(instance.run.with_suffix(".lock"), waiting)
 
 
 def _try_lock(descriptor: int) -> bool:
@@ -66,10 +64,3 @@ def _try_lock(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _is_still(path: Path, descriptor: int) -> bool:
-    try:
-        return os.path.samestat(path.stat(), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False

@@ -9,10 +9,15 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from lab.errors import LabError
+
 CHECKOUT = Path(__file__).resolve().parent.parent
 STATE_ROOT = Path("/var/lib/llm-d-lab")
 RUN_ROOT = Path("/run/llm-d-lab")
 DEFAULT_ID = "dev"
+
+# In the environment of every process of a lab, so that it can be told whose it is.
+INSTANCE_VARIABLE = "LLM_D_LAB_INSTANCE"
 
 _ID = re.compile(r"[a-z][a-z0-9]{0,7}")  # short, because unix socket paths end at 107 bytes and link names at 15
 
@@ -23,7 +28,7 @@ _BLOCK = 20  # one API port, 16 NodePort forwards, three spare
 _BLOCKS = 199  # 26020 … 29999
 
 
-class InstanceIdError(ValueError):
+class InstanceIdError(LabError):
     """An instance id that cannot be part of a path, a socket, a link and a host name."""
 
 

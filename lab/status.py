@@ -5,12 +5,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lab import addons as lab_addons
-from lab import lifecycle, locks, namespaces
-from lab.addons import PartStatus
-from lab.control import Control, NotRunningError
+from lab import lifecycle, locks
+from lab.addons import AddonStatus
+from lab.linux import namespaces
+from lab.node.control import Control, NotRunningError
+from lab.node.records import PartRecord, PartState
+from lab.node.spec import LabSpec
 from lab.paths import Instance
-from lab.records import PartRecord, PartState
-from lab.spec import LabSpec
 
 DOWN, DEGRADED, FINE = 3, 1, 0  # exit codes; 3 is what service managers use for "not running"
 
@@ -37,7 +38,7 @@ class LabStatus:
     running: bool
     problems: tuple[str, ...] = ()
     parts: tuple[PartRecord, ...] = ()
-    addons: tuple[PartStatus, ...] = ()
+    addons: tuple[AddonStatus, ...] = ()
     node_ready: bool = False
     processes: int = 0
     memory_bytes: int = 0
@@ -85,7 +86,7 @@ def look(instance: Instance) -> LabStatus:
     )
 
 
-def problems(parts: Sequence[PartRecord], node: str | None, seen: Sequence[PartStatus]) -> tuple[str, ...]:
+def problems(parts: Sequence[PartRecord], node: str | None, seen: Sequence[AddonStatus]) -> tuple[str, ...]:
     """One line for everything that is wrong; causes (parts) before what follows from them (node, addons)."""
     lines = []
     for part in parts:

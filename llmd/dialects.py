@@ -21,12 +21,11 @@ class RouterDialect:
     version: str
     config_api_version: str  # apiVersion of EndpointPickerConfig
     sidecar_secure_flag: str  # routing sidecar: TLS on its own port
-    sidecar_port_flag: str  # routing sidecar: port of the model server behind it
     prunes_inflight: bool  # whether in-flight series of departed pods are deleted; the queries do not rely on it
+    sidecar_port_flag: str = "--model-server-port"  # routing sidecar: port of the model server behind it
     inflight_tokens: str = "llm_d_epp_inflight_tokens"
     inflight_requests: str = "llm_d_epp_inflight_requests"
     endpoint_queue: str = "llm_d_epp_per_endpoint_queue_size"
-    ready_endpoints: str = "llm_d_epp_ready_endpoints"
     disagg_decisions: str = "llm_d_epp_disagg_decision_total"
     inflight_producer: str = "inflight-load-producer"  # label producer_name = the plugin's instance name
 
@@ -41,7 +40,6 @@ class EngineDialect:
     running: str  # gauge, requests in the batch
     waiting: str  # gauge, requests in the queue
     waiting_by_reason: str | None  # gauge with label `reason`; None where the engine does not export it
-    prompt_tokens: str  # counter
     request_success: str  # counter with label `finished_reason`: requests answered to their end
     shutdown_timeout_flag: str | None  # seconds to let running requests end after SIGTERM; None where it aborts at once
 
@@ -51,14 +49,12 @@ _ROUTERS = {
         version="0.10",
         config_api_version="llm-d.ai/v1alpha1",
         sidecar_secure_flag="--secure-proxy",
-        sidecar_port_flag="--model-server-port",
         prunes_inflight=False,
     ),
     "0.11": RouterDialect(
         version="0.11",
         config_api_version="llm-d.ai/v1",
         sidecar_secure_flag="--secure-serving",
-        sidecar_port_flag="--model-server-port",
         prunes_inflight=True,
     ),
 }
@@ -72,7 +68,6 @@ def _vllm(version: str) -> EngineDialect:
         running="vllm:num_requests_running",
         waiting="vllm:num_requests_waiting",
         waiting_by_reason="vllm:num_requests_waiting_by_reason",
-        prompt_tokens="vllm:prompt_tokens_total",
         request_success="vllm:request_success_total",
         shutdown_timeout_flag="--shutdown-timeout",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -76,15 +77,19 @@ class Tally:
 
         Tensor parallelism stays within a node, so a fleet may not fit although the sum does.
         """
-        free = [self.accelerator.per_node] * self.accelerator.nodes
+        nodes = Counter({self.accelerator.per_node: self.accelerator.nodes})  # free GPUs → nodes that have so many
         placed = 0
-        sizes = [demand.gpus_per_replica for demand in self.demands for _ in range(demand.maximum)]
-        for size in sorted(sizes, reverse=True):
+        for demand in sorted(self.demands, key=lambda demand: demand.gpus_per_replica, reverse=True):
+            size, left = demand.gpus_per_replica, demand.maximum
             # the tightest node that still fits leaves the widest gaps for what comes
-            node = min((i for i, gpus in enumerate(free) if gpus >= size), key=lambda i: free[i], default=None)
-            if node is not None:
-                free[node] -= size
-                placed += size
+            for free in sorted(gpus for gpus in nodes if gpus >= size):
+                here = min(left, nodes[free] * (free // size))
+                full, rest = divmod(here, free // size)
+                nodes[free] -= full + (rest > 0)
+                nodes[free % size] += full
+                nodes[free - rest * size] += rest > 0
+                left -= here
+                placed += here * size
         return placed
 
     @property

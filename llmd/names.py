@@ -169,10 +169,6 @@ class Names:
         """Prometheus `job` of a role's engine series: a PodMonitor's is its namespace/name."""
         return f"{self.namespace}/{self.deployment(role)}"
 
-    def router_host(self, cluster_domain: str = "cluster.local") -> str:
-        """DNS name of the router Service inside the cluster."""
-        return f"{self.router}.{self.namespace}.svc.{cluster_domain}"
-
     @property
     def endpoint(self) -> str:
         """Base URL of the model's OpenAI-compatible API inside the cluster."""

@@ -19,5 +19,5 @@ class Role(StrEnum):
 
     @property
     def suffix(self) -> str:
-        """What follows the model key in the role's Deployment name."""
+        """What follows the model key in the role's Deployment name; also its key in a topology's configuration."""
         return "server" if self is Role.BOTH else self.value

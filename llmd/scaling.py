@@ -18,7 +18,11 @@ WAITERS_THRESHOLD = 1.0
 
 
 class ScalingError(ValueError):
-    """A promise that no number of replicas can keep; the message carries the arithmetic."""
+    """A signal or target on which a fleet cannot scale; the message carries the arithmetic."""
+
+
+class UnkeepableSloError(ScalingError):
+    """A time to first token that no number of replicas can keep."""
 
 
 class Statistic(StrEnum):
@@ -91,7 +95,8 @@ def backlog_threshold(slo: Slo, tokens_per_second: float, override: float | None
     (times `token_estimate_ratio`), as the query is. With `override` the value is that, and the arithmetic only warns.
 
     Raises:
-        ScalingError: the SLO is not above the floor; or a number is not positive.
+        UnkeepableSloError: the SLO is not above the floor.
+        ScalingError: a number is not positive.
     """
     _positive(tokens_per_second, "throughput")
     return _threshold(slo, slo.ttft_seconds, tokens_per_second, "", override)
@@ -109,14 +114,15 @@ def phase_thresholds(
     to uncached tokens / path throughput, so both phases fail or pass together.
 
     Raises:
-        ScalingError: the SLO is not above the sum of the floors; or `rates` has no second rate (co-located).
+        UnkeepableSloError: the SLO is not above the sum of the floors.
+        ScalingError: `rates` has no second rate (co-located).
     """
     if rates.prefill is None or rates.transfer is None:
         raise ScalingError("thresholds by phase need a path and a prefill throughput; this record has the path's only")
     prefill_floor = slo.uncached_tokens / rates.prefill
     transfer_floor = slo.uncached_tokens / rates.transfer
     if slo.ttft_seconds <= prefill_floor + transfer_floor and (prefill_override is None or transfer_override is None):
-        raise ScalingError(
+        raise UnkeepableSloError(
             f"TTFT of {slo.ttft_seconds:g} s is not above the floor of {prefill_floor + transfer_floor:.2f} s "
             f"({slo.uncached_tokens:g} tokens: {prefill_floor:.2f} s prefill at {rates.prefill_text} tokens/s "
             f"and {transfer_floor:.2f} s transfer at {rates.transfer_text} tokens/s); no number of replicas keeps it"
@@ -125,11 +131,6 @@ def phase_thresholds(
         prefill=_threshold(slo, slo.ttft_seconds - transfer_floor, rates.prefill, "prefill ", prefill_override),
         transfer=_threshold(slo, slo.ttft_seconds - prefill_floor, rates.transfer, "transfer ", transfer_override),
     )
-
-
-def saturation_requests_per_second(*, uncached_tokens: float, tokens_per_second: float) -> float:
-    """Requests per second at which one replica's queue grows without bound: rate / uncached tokens."""
-    return _positive(tokens_per_second, "throughput") / _positive(uncached_tokens, "uncached tokens")
 
 
 def decode_signal(wanted: DecodeSignal, *, prefill_decode: bool, engine: EngineDialect) -> DecodeSignal:
@@ -193,7 +194,7 @@ def _threshold(slo: Slo, phase_slo: float, rate: float, phase: str, override: fl
     ratio = phase_slo / floor
     arithmetic = f"{slo.uncached_tokens:g} tokens at {rate:g} tokens/s"
     if override is None and ratio <= 1:
-        raise ScalingError(
+        raise UnkeepableSloError(
             f"{phase}TTFT of {phase_slo:g} s is not above the floor of {floor:.2f} s ({arithmetic}); "
             "no number of replicas keeps it"
         )

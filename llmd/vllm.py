@@ -20,7 +20,7 @@ KEEP_ALIVE_SECONDS = 120
 
 _QUIET = "/health,/metrics,/v1/models"  # probes and scrapes would drown the access log
 _KV_TRANSFER = {"kv_connector": "NixlConnector", "kv_role": "kv_both"}
-_HOME = "/tmp"  # noqa: S108 - inside the container: the one path that an arbitrary user id may write
+HOME = "/tmp"  # noqa: S108 - inside a container: the one path that an arbitrary user id may write
 MODEL_CACHE = "/model-cache"  # where the claim with the weights is mounted
 
 
@@ -58,10 +58,19 @@ class Server:
 
 @dataclass(frozen=True, kw_only=True)
 class Hub:
-    """A Hugging Face hub from which a server without cached weights downloads."""
+    """A Hugging Face hub from which weights are downloaded."""
 
     endpoint: str | None = None  # None: the public one
     token: tuple[str, str] | None = None  # Secret name, key
+
+    def variables(self) -> list[Variable]:
+        """What the hub's client reads."""
+        found = []
+        if self.endpoint is not None:
+            found.append(Variable(name="HF_ENDPOINT", value=self.endpoint))
+        if self.token is not None:
+            found.append(Variable(name="HF_TOKEN", secret=self.token))
+        return found
 
 
 def port(role: Role) -> int:
@@ -102,21 +111,19 @@ def environment(role: Role, hub: Hub | None = None) -> list[Variable]:
     `hub` is None where the weights are in the cache, and then vLLM stays offline.
     """
     variables = [
-        Variable(name="HOME", value=_HOME),
+        *home(),
         Variable(name="USER", value="llm-d"),  # an arbitrary user id has no name, and getpass would fail
-        Variable(name="HF_HOME", value=f"{_HOME}/huggingface"),
         Variable(name="VLLM_HTTP_TIMEOUT_KEEP_ALIVE", value=str(KEEP_ALIVE_SECONDS)),
     ]
     if role is not Role.BOTH:
         variables.append(Variable(name="VLLM_NIXL_SIDE_CHANNEL_HOST", field_path="status.podIP"))
         variables.append(Variable(name="VLLM_NIXL_SIDE_CHANNEL_PORT", value=str(NIXL_PORT)))
-    if hub is None:
-        return [*variables, Variable(name="HF_HUB_OFFLINE", value="1")]
-    if hub.endpoint is not None:
-        variables.append(Variable(name="HF_ENDPOINT", value=hub.endpoint))
-    if hub.token is not None:
-        variables.append(Variable(name="HF_TOKEN", secret=hub.token))
-    return variables
+    return [*variables, *(hub.variables() if hub is not None else [Variable(name="HF_HUB_OFFLINE", value="1")])]
+
+
+def home() -> list[Variable]:
+    """Where a container writes what it keeps for itself, also without a home of its user's own."""
+    return [Variable(name="HOME", value=HOME), Variable(name="HF_HOME", value=f"{HOME}/huggingface")]
 
 
 def _written(flags: list[tuple[str, object]]) -> list[str]:

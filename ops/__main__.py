@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from cluster import Cluster
-from ops import stack as stacks
+from cluster import Cluster, ClusterError
+from ops.stack import StackError, outputs
 from ops.verify import Check
 from ops.verify import verify as checks_of
 
@@ -37,22 +38,25 @@ def verify(
 ) -> None:
     """Prove that a stack does what it declares; exit 0 only if every check holds."""
     try:
-        environment = stacks.outputs(stack)
-    except stacks.StackError as unreadable:
-        Console(stderr=True).print(f"[red]error:[/] {unreadable}")
+        environment = outputs(stack)
+        cluster = Cluster.connect()
+    except (StackError, ClusterError) as unreadable:
+        Console(stderr=True).print(f"[red]error:[/] {escape(str(unreadable))}")
         raise typer.Exit(2) from None
-    checks = list(checks_of(Cluster.connect(), environment, timeout_seconds))
+    checks = list(checks_of(cluster, environment, timeout_seconds))
     if output is Output.JSON:
         print(json.dumps([dataclasses.asdict(check) for check in checks], indent=2))
     else:
-        Console().print(_table(checks))
+        Console().print(as_table(checks))
     raise typer.Exit(0 if all(check.holds for check in checks) else 1)
 
 
-def _table(checks: list[Check]) -> Table:
+def as_table(checks: list[Check]) -> Table:
+    """A row per check; one that does not hold says what to do."""
     table = Table("", "model", "check", "expected", "seen")
     for check in checks:
-        seen = check.seen if check.holds else f"{check.seen}\n[dim]{check.remedy}[/]"
+        # what a model or an API server says may contain brackets
+        seen = escape(check.seen) if check.holds else f"{escape(check.seen)}\n[dim]{escape(check.remedy)}[/]"
         table.add_row("[green]✓[/]" if check.holds else "[red]✗[/]", check.model, check.name, check.expected, seen)
     return table
 

@@ -5,12 +5,12 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cluster import Cluster, Kind, NotYet, wait_for
+from cluster import Cluster, ClusterError, Kind, NotYet, wait_for
 from llmd import dialects
 from llmd.outputs import EnvironmentOutputs, FleetOutputs, ModelOutputs, ScalerOutputs
 from llmd.roles import Role
 from ops.healthy import unhealthy
-from ops.router import Answer, Model
+from ops.router import Answer, Model, NoPodError
 
 SCALED_OBJECT = Kind("keda.sh/v1alpha1", "ScaledObject")
 HPA = Kind("autoscaling/v2", "HorizontalPodAutoscaler")
@@ -37,10 +37,13 @@ def verify(cluster: Cluster, environment: EnvironmentOutputs, timeout_seconds: f
     engine = dialects.engine(environment.engine_name, environment.engine_version)
     for outputs in environment.models:
         model = Model(cluster, outputs)
-        completion = _completion(model)
-        yield completion
-        if outputs.topology == PREFILL_DECODE and completion.holds:
-            yield from _split(model, router, engine)
+        try:
+            completion = _completion(model)
+            yield completion
+            if outputs.topology == PREFILL_DECODE and completion.holds:
+                yield from _split(model, router, engine)
+        except (NoPodError, ClusterError, http.client.HTTPException, OSError) as unreachable:
+            yield _no_answer(outputs, unreachable)
         for fleet in outputs.fleets:
             if fleet.scaler is not None:
                 yield _healthy(cluster, outputs, fleet, fleet.scaler, timeout_seconds)
@@ -56,6 +59,17 @@ def _completion(model: Model) -> Check:
         seen=f"HTTP {answer.status}, {text!r}" if text else f"HTTP {answer.status}: {answer.body.strip()[:200]}",
         holds=bool(text),
         remedy=f"kubectl -n {model.outputs.namespace} logs deployment/{model.outputs.router} --all-containers",
+    )
+
+
+def _no_answer(model: ModelOutputs, error: Exception) -> Check:
+    return Check(
+        model=model.key,
+        name="pods answer",
+        expected="an answer from each pod that is asked",
+        seen=f"{type(error).__name__}: {error}",
+        holds=False,
+        remedy=f"kubectl -n {model.namespace} get pods,events",
     )
 
 

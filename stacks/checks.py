@@ -11,17 +11,14 @@ from llmd import dialects, gpus, vllm
 from llmd.names import InvalidNameError, PrefixedNameError, check_models
 from llmd.rates import RateError
 from llmd.roles import Role
-from llmd.scaling import DecodeSignal, ScalingError
+from llmd.scaling import ScalingError, UnkeepableSloError
 from stacks import derive
 from stacks.model_schema import CoLocated, Fleet, ModelStack, Pinned, PrefillDecode
 from stacks.schema import Environment
 
-_KEYS = {
-    Role.PREFILL: "prefill",
-    Role.DECODE: "decode",
-    Role.BOTH: "server",
-}  # under which a topology configures a role
 _VALUELESS = object()
+# A leaving pod waits as long as a request may take; a rollout that waits longer for each pod is a mistake in the SLO.
+LONGEST_DRAIN_SECONDS = 24 * 60 * 60
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +67,9 @@ def _names(environment: Environment) -> Iterator[Fault]:
         except InvalidNameError as error:
             path = f"models.{key}" if error.value == key else f"models.{key}.namespace.name"
             yield Fault(path=path, value=error.value, problem=error.rule)
+        if stack.namespace.name == "default" or stack.namespace.name.startswith("kube-"):
+            problem = "belongs to Kubernetes; allowed: a namespace of the model's own"
+            yield Fault(path=f"models.{key}.namespace.name", value=stack.namespace.name, problem=problem)
     try:
         check_models(environment.models)
     except PrefixedNameError as error:
@@ -109,7 +109,7 @@ def _model(path: str, stack: ModelStack, environment: Environment) -> Iterator[F
     yield from _lengths(path, stack)
     yield from _calibration(f"{path}.calibration", stack)
     for role, fleet in stack.topology.fleets.items():
-        yield from _fleet(f"{path}.topology.{_KEYS[role]}", role, fleet, stack, environment)
+        yield from _fleet(f"{path}.topology.{role.suffix}", role, fleet, stack, environment)
     router = stack.router
     if router.node_port is not None and router.service_type == "LoadBalancer":
         problem = "allowed with a nodePort: NodePort (or leave serviceType out)"
@@ -135,6 +135,13 @@ def _lengths(path: str, stack: ModelStack) -> Iterator[Fault]:
     if slo.max_output_tokens > longest:
         problem = f"allowed: at most model.maxModelLen ({longest})"
         yield Fault(path=f"{path}.slo.maxOutputTokens", value=slo.max_output_tokens, problem=problem)
+    drain = derive.drain_seconds(stack)
+    if drain > LONGEST_DRAIN_SECONDS:
+        problem = (
+            f"with {slo.max_output_tokens} output tokens a request may take {drain} s, and a leaving pod waits for it; "
+            f"allowed: at most {LONGEST_DRAIN_SECONDS} s"
+        )
+        yield Fault(path=f"{path}.slo.interTokenSeconds", value=slo.inter_token_seconds, problem=problem)
 
 
 def _calibration(path: str, stack: ModelStack) -> Iterator[Fault]:
@@ -225,20 +232,17 @@ def _scaling(path: str, key: str, stack: ModelStack, environment: Environment) -
     engine = dialects.engine(environment.engine.name, environment.engine.version)
     try:
         derive.scaling_of(names, stack, rates, router, engine)
+    except UnkeepableSloError as error:
+        yield Fault(path=f"{path}.slo.ttftSeconds", value=stack.slo.ttft_seconds, problem=str(error))
     except ScalingError as error:
-        where, value = _scaling_path(str(error), stack)
-        yield Fault(path=f"{path}.{where}", value=value, problem=str(error))
-
-
-def _scaling_path(message: str, stack: ModelStack) -> tuple[str, object]:
-    """Which key a scaling error is about; its message carries the arithmetic, not our paths."""
-    if "TTFT" in message:
-        return "slo.ttftSeconds", stack.slo.ttft_seconds
-    if stack.autoscaling.decode_signal is not DecodeSignal.AUTO or stack.autoscaling.thresholds.decode is None:
-        return "autoscaling.decodeSignal", stack.autoscaling.decode_signal.value
-    return "autoscaling.thresholds.decode", stack.autoscaling.thresholds.decode
+        threshold = stack.autoscaling.thresholds.decode
+        if threshold is None:
+            value = stack.autoscaling.decode_signal.value
+            yield Fault(path=f"{path}.autoscaling.decodeSignal", value=value, problem=str(error))
+        else:
+            yield Fault(path=f"{path}.autoscaling.thresholds.decode", value=threshold, problem=str(error))
 
 
 def _short(value: object, most: int = 80) -> str:
-    text = repr(value) if isinstance(value, str) else f"{value:g}" if isinstance(value, float) else str(value)
+    text = repr(value) if isinstance(value, str) else f"{value:.15g}" if isinstance(value, float) else str(value)
     return text if len(text) <= most else f"{text[: most - 1]}…"

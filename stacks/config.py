@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 import types
@@ -9,13 +10,17 @@ import typing
 from collections.abc import Mapping, Sequence
 
 import pulumi
-from pydantic import BaseModel, ValidationError
+from pulumi.runtime.config import CONFIG
+from pydantic import BaseModel, Tag, ValidationError
 from pydantic_core import ErrorDetails
 
 from stacks.checks import Fault, faults
 from stacks.schema import Environment
 
 PROJECT = "llm-d"
+
+Location = tuple[int | str, ...]  # as pydantic says it: keys, indices and the tags of unions
+Alternatives = dict[object, str | None]  # type → its tag in a union
 
 
 class ConfigError(pulumi.RunError):
@@ -35,12 +40,9 @@ def load() -> Environment:
         ConfigError: listing every fault by key path, value and what is allowed.
     """
     config = pulumi.Config(PROJECT)
-    values: dict[str, object] = {}
-    for name in (field.alias or key for key, field in Environment.model_fields.items()):
-        text = config.get(name)
-        if text is not None:
-            values[name] = _decoded(text)
-    return parse(values)
+    # Config answers only to names that it is asked for, and a misspelt one would be left out without a word
+    given = [key.removeprefix(f"{PROJECT}:") for key in CONFIG.get() if key.startswith(f"{PROJECT}:")]
+    return parse({name: _decoded(config.require(name)) for name in given})
 
 
 def parse(values: Mapping[str, object]) -> Environment:
@@ -75,40 +77,67 @@ def _contradictions_of_the_rest(values: Mapping[str, object], details: Sequence[
         return []
     models = values["models"]
     assert isinstance(models, Mapping)  # noqa: S101 - else `models` itself had a fault
-    wrong = {detail["loc"][1] for detail in details}
-    sound = {key: model for key, model in models.items() if key not in wrong}
+    wrong = {str(detail["loc"][1]) for detail in details}
+    sound = {key: model for key, model in models.items() if str(key) not in wrong}
     return faults(Environment.model_validate({**values, "models": sound})) if sound else []
 
 
+_PLAIN = {  # pydantic's words → what one writes in YAML
+    "a valid tuple": "a list",
+    "a valid number": "a number",
+    "a valid integer": "a whole number",
+    "a valid string": "text (in quotes where YAML reads something else)",
+    "a valid boolean": "true or false",
+    " after validation, not 0": "",
+}
+
+
 def _fault(detail: ErrorDetails, values: object) -> Fault:
-    steps = _steps(detail["loc"], values, missing=detail["type"] == "missing")
+    location, given = detail["loc"], detail["input"]
+    steps = _steps(location, values, missing=detail["type"] == "missing")
     path = ".".join(str(step) for step in steps)
     match detail["type"]:
         case "missing":
             return Fault(path=path, problem="missing; required")
         case "extra_forbidden":
-            return Fault(path=path, value=detail["input"], problem=f"unknown key; allowed: {_allowed(steps[:-1])}")
+            return Fault(path=path, value=given, problem=_unknown_key(str(steps[-1]), _keys(location[:-1])))
         case "union_tag_invalid" | "union_tag_not_found":
-            return _unknown_kind(path, str(steps[-1]), detail)
+            return _unknown_kind(path, location, given)
         case "model_type" | "model_attributes_type" | "dict_type":
-            keys = _allowed(steps)
-            return Fault(path=path, value=detail["input"], problem=f"allowed: a mapping with the keys {keys}")
+            return Fault(path=path, value=given, problem=f"allowed: {_mapping(location)}")
     message = re.sub(r"^(Input|String|Dictionary|Tuple) should (be |have )?", "allowed: ", detail["msg"])
-    return Fault(path=path, value=detail["input"], problem=message)
+    for theirs, ours in _PLAIN.items():
+        message = message.replace(theirs, ours)
+    if location[-1] == "fixed":  # the tag of a plain count where a mapping is possible
+        message += f", or {_mapping((*location[:-1], 'scaled'))}"
+    return Fault(path=path, value=given, problem=message)
 
 
-def _unknown_kind(path: str, section: str, detail: ErrorDetails) -> Fault:
+def _unknown_key(key: str, allowed: Sequence[str]) -> str:
+    nearest = difflib.get_close_matches(key, allowed, n=1)
+    meant = f"did you mean {nearest[0]}? " if nearest else ""
+    return f"unknown key; {meant}allowed: {', '.join(allowed)}"
+
+
+def _unknown_kind(path: str, location: Location, given: object) -> Fault:
     """A section whose `kind` (of a calibration: `mode`) is missing or none of ours."""
-    key = "mode" if section == "calibration" else "kind"
-    tags = re.search(r"expected tags: (.*)", detail["msg"])
-    problem = f"allowed: {tags[1]}" if tags else "missing; it says which other keys are allowed"
-    given = detail["input"]
+    sections = _sections(location)
+    key = "mode" if "mode" in sections[0].model_fields else "kind"
+    kinds = [typing.get_args(section.model_fields[key].annotation)[0] for section in sections]
+    problem = f"allowed: {', '.join(kinds)}"
     if isinstance(given, Mapping) and key in given:
         return Fault(path=f"{path}.{key}", value=given[key], problem=problem)
-    return Fault(path=f"{path}.{key}", problem=problem)
+    if given is None or isinstance(given, Mapping):
+        return Fault(path=f"{path}.{key}", problem=f"missing; {problem}")
+    return Fault(path=path, value=given, problem=f"allowed: {_mapping(location)}")
 
 
-def _steps(location: Sequence[int | str], values: object, *, missing: bool) -> list[int | str]:
+def _mapping(location: Location) -> str:
+    keys = _keys(location)
+    return f"a mapping with the keys {', '.join(keys)}" if keys else "a mapping of names to values"
+
+
+def _steps(location: Location, values: object, *, missing: bool) -> list[int | str]:
     """The location without the tags of unions, which are no keys of the file."""
     steps: list[int | str] = []
     for index, step in enumerate(location):
@@ -117,34 +146,44 @@ def _steps(location: Sequence[int | str], values: object, *, missing: bool) -> l
             values = values.get(step)
         elif isinstance(values, list) and isinstance(step, int):
             values = values[step] if step < len(values) else None
-        elif step == "[key]":
-            continue
         else:
             continue
         steps.append(step)
     return steps
 
 
-def _allowed(steps: Sequence[int | str]) -> str:
-    """Keys that the section at `steps` knows."""
-    sections = [Environment]
-    for step in steps:
-        sections = [inner for section in sections for inner in _inner(section, step)]
-    return ", ".join(
-        dict.fromkeys(field.alias or key for section in sections for key, field in section.model_fields.items())
-    )
+def _keys(location: Location) -> list[str]:
+    """Keys that the section at `location` knows; none where the user chooses them."""
+    fields = (item for section in _sections(location) for item in section.model_fields.items())
+    return list(dict.fromkeys(field.alias or key for key, field in fields))
 
 
-def _inner(section: type[BaseModel], step: int | str) -> list[type[BaseModel]]:
-    for key, field in section.model_fields.items():
-        if step == (field.alias or key):
-            return _sections(field.annotation)
-    return [section]  # the key of a mapping of sections, or the index of a list
+def _sections(location: Location) -> list[type[BaseModel]]:
+    """What may stand at `location`: several where nothing says which member of a union is meant."""
+    found: Alternatives = {Environment: None}
+    for step in location:
+        tagged: Alternatives = {one: None for one, tag in found.items() if tag is not None and tag == step}
+        found = tagged or {inner: tag for outer in found for inner, tag in _inside(outer, step).items()}
+    return [one for one in found if isinstance(one, type) and issubclass(one, BaseModel)]
 
 
-def _sections(annotation: object) -> list[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    if typing.get_origin(annotation) in (typing.Annotated, typing.Union, types.UnionType, dict, tuple):
-        return [section for inner in typing.get_args(annotation) for section in _sections(inner)]
-    return []
+def _inside(outer: object, step: int | str) -> Alternatives:
+    """Types below the key (of a section or a mapping) or index `step` of `outer`."""
+    if isinstance(outer, type) and issubclass(outer, BaseModel):
+        fields = outer.model_fields.items()
+        return next((_alternatives(field.annotation) for key, field in fields if step == (field.alias or key)), {})
+    value = {dict: 1, tuple: 0}.get(typing.get_origin(outer))
+    return {} if value is None else _alternatives(typing.get_args(outer)[value])
+
+
+def _alternatives(annotation: object, tag: str | None = None) -> Alternatives:
+    """The types that an annotation allows, each with its tag if it is a member of a tagged union."""
+    if typing.get_origin(annotation) is typing.Annotated:
+        inner, *notes = typing.get_args(annotation)
+        return _alternatives(inner, next((note.tag for note in notes if isinstance(note, Tag)), tag))
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return {one: of for each in typing.get_args(annotation) for one, of in _alternatives(each).items()}
+    if tag is None and isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        kind = annotation.model_fields.get("kind")
+        tag = typing.get_args(kind.annotation)[0] if kind is not None else None
+    return {annotation: tag}

@@ -74,6 +74,17 @@ def accelerators(environment: Environment) -> tuple[gpus.Accelerator, ...]:
     )
 
 
+def quota(key: str, environment: Environment) -> dict[str, int]:
+    """GPUs that the model's namespace may hold, by resource name: two accelerators may offer the same resource."""
+    asked = demands(key, environment.models[key])
+    found: dict[str, int] = {}
+    for name, accelerator in environment.accelerators.items():
+        of_it = [demand for demand in asked if demand.accelerator == name]
+        if of_it:
+            found[accelerator.resource] = found.get(accelerator.resource, 0) + gpus.quota(of_it, accelerator.headroom)
+    return found
+
+
 def drain_seconds(stack: ModelStack) -> int:
     """Longest that one admitted request may still take."""
     return drain.drain_seconds(

@@ -16,7 +16,24 @@ from pydantic_core import PydanticCustomError
 from llmd import hpa, vllm
 from llmd.roles import Role
 from llmd.scaling import DecodeSignal, Statistic
-from stacks.scalars import Commit, Count, Port, Positive, Quantity, Section, Share, Text, Value, Variable
+from stacks.scalars import (
+    Bytes,
+    Commit,
+    Count,
+    Cpu,
+    Duration,
+    Flag,
+    ModelId,
+    Port,
+    Positive,
+    Seconds,
+    Section,
+    Share,
+    Target,
+    Text,
+    Value,
+    Variable,
+)
 
 Period = Annotated[int, Field(strict=True, ge=1, le=1800)]  # the HPA's own bounds
 Window = Annotated[int, Field(strict=True, ge=0, le=3600)]
@@ -26,13 +43,13 @@ class Namespace(Section):
     """The model's own namespace."""
 
     name: Text
-    create: bool = True
+    create: Flag = True
 
 
 class Model(Section):
     """What is served."""
 
-    id: Text
+    id: ModelId
     revision: Commit
     dtype: Text = "auto"
     max_model_len: Count
@@ -58,16 +75,16 @@ class Scale(Section):
 class Resources(Section):
     """CPU and memory of one container: the request, and the same as memory limit."""
 
-    cpu: Quantity
-    memory: Quantity
+    cpu: Cpu
+    memory: Bytes
 
 
 class Startup(Section):
     """How long a model server may take to serve, and how often it is asked."""
 
-    budget_seconds: Count = 3600  # a first start may download and compile; upstream's startup probe gives an hour
-    period_seconds: Count = 10
-    readiness_period_seconds: Count = 5  # upstream's; a pod that left the pool is noticed within it
+    budget_seconds: Duration = 3600  # a first start may download and compile; upstream's startup probe gives an hour
+    period_seconds: Duration = 10
+    readiness_period_seconds: Duration = 5  # upstream's; a pod that left the pool is noticed within it
 
     @property
     def failure_threshold(self) -> int:
@@ -88,7 +105,7 @@ class Fleet(Section):
     max_num_seqs: Count | None = None
     kv_tokens: Count | None = None  # KV cache of one replica, as the engine logs it at start
     resources: Resources = Resources(cpu="8", memory="64Gi")  # upstream's decode: 16 and 64 Gi, prefill: 8 and 16 Gi
-    shared_memory: Quantity = "16Gi"  # NCCL's segments live in /dev/shm; the 64 Mi default breaks tensor parallelism
+    shared_memory: Bytes = "16Gi"  # NCCL's segments live in /dev/shm; the 64 Mi default breaks tensor parallelism
     extra_env: dict[Variable, Value] = Field(default_factory=dict)
     extra_args: tuple[Text, ...] = ()
     startup: Startup = Startup()
@@ -114,7 +131,7 @@ class PrefillDecode(Section):
 
     @property
     def fleets(self) -> dict[Role, Fleet]:
-        """Each role's servers, under the key that configures them."""
+        """Each role's servers."""
         return {Role.PREFILL: self.prefill, Role.DECODE: self.decode}
 
 
@@ -126,25 +143,25 @@ class CoLocated(Section):
 
     @property
     def fleets(self) -> dict[Role, Fleet]:
-        """Each role's servers, under the key that configures them."""
+        """Each role's servers."""
         return {Role.BOTH: self.server}
 
 
 class NewClaim(Section):
     """A claim that we make and fill once per (model, revision)."""
 
-    size: Quantity
+    size: Bytes
     storage_class: Text | None = None  # the cluster's default when left out
     access_mode: Literal["ReadWriteMany", "ReadWriteOnce"] = "ReadWriteMany"
-    retain: bool = False  # whether claim and namespace stay on destroy: never by surprise, weights can be fetched again
-    download_seconds: Count = 3600  # 65 GB of weights in an hour is 18 MB/s
+    retain: Flag = False  # whether claim and namespace stay on destroy: never by surprise, weights can be fetched again
+    download_seconds: Duration = 3600  # 65 GB of weights in an hour is 18 MB/s
 
 
 class ExistingClaim(Section):
     """A claim of someone else's that we fill but never delete."""
 
     existing_claim: Text
-    download_seconds: Count = 3600
+    download_seconds: Duration = 3600
 
 
 def _no_cache(value: object) -> object:
@@ -154,8 +171,9 @@ def _no_cache(value: object) -> object:
 
 
 def _cache_kind(value: object) -> str:
-    if isinstance(value, ExistingClaim) or (isinstance(value, Mapping) and "existingClaim" in value):
-        return "existing"
+    given = value if isinstance(value, Mapping) else {}
+    if isinstance(value, ExistingClaim) or any(str(key).startswith("existing") for key in given):
+        return "existing"  # also where the key is misspelt, so that the error is about this kind
     return "claim" if isinstance(value, Mapping | NewClaim) else "none"
 
 
@@ -170,9 +188,9 @@ Cache = Annotated[
 class Slo(Section):
     """What one request may take. `inputTokens` are those that no prefix cache holds."""
 
-    ttft_seconds: Positive
+    ttft_seconds: Seconds
     ttft_statistic: Statistic = Statistic.MEAN
-    inter_token_seconds: Positive
+    inter_token_seconds: Seconds
     input_tokens: Count
     output_tokens: Count
     max_output_tokens: Count
@@ -237,9 +255,9 @@ class Behavior(Section):
 class Thresholds(Section):
     """Targets per replica that replace the computed ones: seconds of backlog, or decode's KV signal."""
 
-    prefill: Positive | None = None
-    transfer: Positive | None = None
-    decode: Positive | None = None
+    prefill: Target | None = None
+    transfer: Target | None = None
+    decode: Target | None = None
 
 
 class Autoscaling(Section):
@@ -247,7 +265,8 @@ class Autoscaling(Section):
 
     prefill_signal: Literal["phase", "path"] | None = None  # phase on prefill-decode, path co-located
     decode_signal: DecodeSignal = DecodeSignal.AUTO
-    token_estimate_ratio: Positive = 1.0  # tokens the picker counts per real token (it takes text as bytes / 4)
+    # tokens the picker counts per real token (it takes text as bytes / 4)
+    token_estimate_ratio: Annotated[Positive, Field(le=100)] = 1.0
     thresholds: Thresholds = Thresholds()
     behavior: Behavior = Behavior()
 

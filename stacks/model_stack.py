@@ -21,7 +21,7 @@ from components.monitoring import Monitoring, MonitoringArgs
 from components.namespace import ModelNamespace, ModelNamespaceArgs
 from components.router import Router, RouterArgs
 from components.router_objects import RouterPod
-from llmd import dialects, epp_config, gpus
+from llmd import dialects, epp_config
 from llmd.outputs import FleetOutputs, ModelOutputs, ScalerOutputs
 from llmd.rates import Rates
 from llmd.roles import Role
@@ -89,14 +89,8 @@ class ModelStackResources(pulumi.ComponentResource):
         return ModelNamespace(self._args.key, args, self._child())
 
     def _quota(self, namespace: ModelNamespace) -> GpuQuota:
-        accelerators = self._args.environment.accelerators
-        demands = derive.demands(self._args.key, self._args.stack)
-        counts: dict[str, int] = {}
-        for name in dict.fromkeys(demand.accelerator for demand in demands):
-            accelerator = accelerators[name]
-            of_it = [demand for demand in demands if demand.accelerator == name]
-            counts[accelerator.resource] = counts.get(accelerator.resource, 0) + gpus.quota(of_it, accelerator.headroom)
-        return GpuQuota(self._args.key, GpuQuotaArgs(names=self._names, gpus=counts), self._child(namespace))
+        gpus = derive.quota(self._args.key, self._args.environment)
+        return GpuQuota(self._args.key, GpuQuotaArgs(names=self._names, gpus=gpus), self._child(namespace))
 
     def _weights(self, namespace: ModelNamespace) -> tuple[fleets.Weights, list[pulumi.Resource]]:
         environment, stack = self._args.environment, self._args.stack

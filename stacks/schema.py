@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from stacks.model_schema import ModelStack
-from stacks.scalars import Address, Count, Section, Str, Text, Whole
+from stacks.scalars import Address, Count, ExtendedResource, Image, Section, Str, Text, Whole
 
 
 class Router(Section):
@@ -41,7 +41,7 @@ class Toleration(Section):
 class Accelerator(Section):
     """A kind of GPU: where it is, how many there are and how many of them this environment may hold."""
 
-    resource: Text = "nvidia.com/gpu"
+    resource: ExtendedResource = "nvidia.com/gpu"
     product: Text | None = None  # as the node feature discovery labels it; part of a calibration's identity
     per_node: Count
     nodes: Count
@@ -91,11 +91,11 @@ class Prometheus(Section):
 class Images(Section):
     """Container images; pin them by digest where results must be comparable."""
 
-    model_server: Text
-    endpoint_picker: Text
-    routing_sidecar: Text
-    envoy: Text
-    tools: Text  # python3 and its standard library, for short-lived pods
+    model_server: Image
+    endpoint_picker: Image
+    routing_sidecar: Image
+    envoy: Image
+    tools: Image  # python3 and its standard library, for short-lived pods
     pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     pull_secrets: tuple[Text, ...] = ()
 
@@ -119,7 +119,7 @@ class Environment(Section):
 
     router: Router = Router(version="0.11")
     engine: Engine = Engine(name="vllm", version="0.27")
-    accelerators: dict[Text, Accelerator]
+    accelerators: Annotated[dict[Text, Accelerator], Field(min_length=1)]
     prometheus: Prometheus
     images: Images
     pods: Pods = Pods()

@@ -5,16 +5,16 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
-from lab import toolchain
 from lab.addons import dns, inference_pool, keda, metrics_gate, model_hub, prometheus, service_ca, storage
-from lab.addons.addon import Addon, AddonsNotReadyError, Site
+from lab.addons.addon import Addon, AddonsNotReadyError, Site, reader
 from lab.addons.applying import apply_one
 from lab.addons.diagnosis import explain
 from lab.addons.kubectl import Kubectl
 from lab.addons.readiness import Observation
-from lab.addons.reading import NoAnswerError, reader
+from lab.api import ApiError
+from lab.progress import Progress
+from lab.tools import toolchain
 
 # In the order in which others wait for them: names first, then the signer of the gate's certificate.
 ADDONS: tuple[Addon, ...] = (
@@ -33,22 +33,14 @@ _READY_SECONDS = (
 )
 _AT_ONCE = 4  # enough to keep two cores busy while the server thinks; more would delay the first ones
 _POLL_SECONDS = 1.0
-_STATUS_SECONDS = 10
-
-
-class Progress(Protocol):
-    """What applying tells of itself; `lab.progress.Progress` is one."""
-
-    def note(self, text: str) -> None:
-        """Show one line."""
 
 
 @dataclass(frozen=True)
-class PartStatus:
-    """Whether one part of the lab is up.
+class AddonStatus:
+    """Whether one addon is up.
 
     Attributes:
-        name: The part.
+        name: Which.
         ready: Whether all of it is up.
         detail: What is missing, empty when nothing is.
     """
@@ -65,7 +57,7 @@ def site(kubeconfig: Path) -> Site:
 
 def apply(
     kubeconfig: Path,
-    progress: Progress | None = None,
+    progress: Progress,
     *,
     addons: Sequence[Addon] = ADDONS,
     timeout_seconds: float = _READY_SECONDS,
@@ -95,8 +87,7 @@ def apply(
             done = [addon for addon in waiting if _applied(applying[addon.name]) and not seen.missing(addon)]
             for addon in done:
                 waiting.remove(addon)
-                if progress:
-                    progress.note(f"  {addon.name} ready after {time.monotonic() - started:.0f} s")
+                progress.note(f"  {addon.name} ready after {time.monotonic() - started:.0f} s")
             if waiting and time.monotonic() > deadline:
                 raise AddonsNotReadyError(explain(waiting, get, kubectl, timeout_seconds))
             if waiting:
@@ -111,13 +102,13 @@ def _applied(future: Future[None]) -> bool:
     return True
 
 
-def status(kubeconfig: Path, *, addons: Sequence[Addon] = ADDONS) -> list[PartStatus]:
+def status(kubeconfig: Path, *, addons: Sequence[Addon] = ADDONS) -> list[AddonStatus]:
     """Judge every addon by one look at the cluster. An API server that does not answer makes every addon not ready."""
     try:
-        get = reader(kubeconfig, _STATUS_SECONDS)
+        get = reader(kubeconfig)
         get("/version")
-    except (OSError, NoAnswerError) as error:
-        return [PartStatus(addon.name, ready=False, detail=str(error)) for addon in addons]
+    except (OSError, ApiError) as error:
+        return [AddonStatus(addon.name, ready=False, detail=str(error)) for addon in addons]
     seen = Observation(get)
     missing = {addon.name: seen.missing(addon) for addon in addons}
-    return [PartStatus(name, ready=not lines, detail="; ".join(lines)) for name, lines in missing.items()]
+    return [AddonStatus(name, ready=not lines, detail="; ".join(lines)) for name, lines in missing.items()]

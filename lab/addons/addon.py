@@ -1,16 +1,24 @@
 """What an addon of the lab is: objects to apply, and what must then be true in the cluster."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lab.addons.reading import Get, reader
+from lab.api import Api
+from lab.errors import LabError
 
 Manifest = dict[str, Any]
+Object = Mapping[str, Any]
+Get = Callable[[str], Object]  # from a path of the API to what is there; raises ApiError
 
 
-class AddonsNotReadyError(Exception):
+def reader(kubeconfig: Path) -> Get:
+    """Reads the cluster of a kubeconfig."""
+    return Api.from_kubeconfig(kubeconfig).get
+
+
+class AddonsNotReadyError(LabError):
     """Addons were not applied or not ready in time; the message names what is missing and what the cluster says."""
 
 
@@ -23,12 +31,14 @@ class Site:
         volumes: Directory on the node below which volumes are made; it outlives a run of the lab.
         module_dir: From (family of tools, Go module) to the module's unpacked source.
         read: From a kubeconfig to what reads its cluster.
+        await_images: Returns when the node has every image that objects name; without it they are taken to be there.
     """
 
     kubectl: Path
     volumes: Path
     module_dir: Callable[[str, str], Path]
     read: Callable[[Path], Get] = reader
+    await_images: Callable[[Sequence[Manifest]], None] = lambda _: None
 
 
 @dataclass(frozen=True, order=True)

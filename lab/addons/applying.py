@@ -4,10 +4,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from lab.addons.addon import Addon, AddonsNotReadyError, Manifest, Site
+from lab.addons.addon import Addon, AddonsNotReadyError, Get, Manifest, Site
 from lab.addons.kubectl import KubectlError
 from lab.addons.readiness import Observation
-from lab.addons.reading import Get
 
 _FIRST = {"Namespace", "CustomResourceDefinition"}
 _POLL_SECONDS = 0.5
@@ -48,9 +47,11 @@ def apply_one(addon: Addon, where: Site, kubectl: Changes, get: Get, deadline: f
         if lines := Observation(get).unserved(addon):
             raise KubectlError("; ".join(lines))
 
-    objects = addon.objects(where)
-    seeds = addon.seeds(where)
-    settle("namespaces and definitions", lambda: kubectl.apply([it for it in objects if it["kind"] in _FIRST]))
+    objects, seeds = addon.objects(where), addon.seeds(where)
+    first = [it for it in objects if it["kind"] in _FIRST]
+    rest = [it for it in objects if it["kind"] not in _FIRST]
+    settle("namespaces and definitions", lambda: kubectl.apply(first))
     settle("definitions", served)
     settle("first objects", lambda: kubectl.create_missing(seeds))
-    settle("objects", lambda: kubectl.apply([it for it in objects if it["kind"] not in _FIRST]))
+    where.await_images(rest)
+    settle("objects", lambda: kubectl.apply(rest))

@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from typing import Any
 
-from lab.addons.addon import Addon, Workload
+from lab.addons.addon import Addon, Get, Workload
 from lab.addons.kubectl import Kubectl
 from lab.addons.readiness import Observation
-from lab.addons.reading import Get, NoAnswerError
+from lab.api import ApiError
 
 _EVENTS = 4
 
@@ -26,7 +26,7 @@ def _evidence(workload: Workload, get: Get, kubectl: Kubectl) -> list[str]:
     try:
         pods = get(f"/api/v1/namespaces/{workload.namespace}/pods")["items"]
         events = get(f"/api/v1/namespaces/{workload.namespace}/events")["items"]
-    except NoAnswerError as error:
+    except ApiError as error:
         return [str(error)]
     mine = [pod for pod in pods if pod["metadata"]["name"].startswith(f"{workload.name}-") and not _ready(pod)]
     said = last_events(events, workload.name)

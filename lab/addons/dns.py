@@ -14,9 +14,9 @@ from lab.addons.manifests import (
     service_account,
     soon_ready,
 )
+from lab.node.network import CLUSTER_DNS
 
 IMAGE = "registry.k8s.io/coredns/coredns:v1.14.7"
-CLUSTER_IP = "10.96.0.10"  # the kubelet's clusterDNS
 
 _NAMESPACE = "kube-system"
 _PORT = 1053  # above 1023, so that the pod needs no capability; the Service maps 53 to it
@@ -92,7 +92,7 @@ def _objects(_: Site) -> list[Manifest]:
                 {"name": "dns", "port": 53, "protocol": "UDP", "targetPort": "dns"},
                 {"name": "dns-tcp", "port": 53, "protocol": "TCP", "targetPort": "dns-tcp"},
             ],
-            clusterIP=CLUSTER_IP,
+            clusterIP=CLUSTER_DNS,
         ),
     ]
 

@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 from lab.addons.addon import Addon, Manifest, Question, Site, Workload
+from lab.addons.kubectl import KubectlError
 from lab.addons.manifests import go_runtime, parse, resources, soon_ready
 from lab.stand_ins.signing import issue, new_authority
 
@@ -28,7 +29,7 @@ _CERTIFICATES = "kedaorg-certs"
 def _rendered(kubectl: Path, directory: Path) -> str:
     run = subprocess.run([kubectl, "kustomize", directory], capture_output=True, text=True, check=False)
     if run.returncode != 0:
-        raise RuntimeError(f"KEDA's manifests in {directory} do not render: {run.stderr.strip()}")
+        raise KubectlError(f"KEDA's manifests in {directory} do not render: {run.stderr.strip()}")
     return run.stdout
 
 

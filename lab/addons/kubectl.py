@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.addons.addon import Manifest
+from lab.errors import LabError
 
 MANAGER = "llm-d-lab"  # field manager of everything the lab applies
 
 
-class KubectlError(Exception):
+class KubectlError(LabError):
     """kubectl failed; the message is what it said."""
 
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from lab.addons.addon import Addon, Question, Workload
-from lab.addons.reading import Get, NoAnswerError, Object
+from lab.addons.addon import Addon, Get, Object, Question, Workload
+from lab.api import ApiError
 
 _COLLECTIONS = {"Deployment": "/apis/apps/v1/deployments", "StatefulSet": "/apis/apps/v1/statefulsets"}
 
@@ -38,7 +38,7 @@ class Observation:
 
     def __init__(self, get: Get) -> None:
         self._get = get
-        self._seen: dict[str, Object | NoAnswerError] = {}
+        self._seen: dict[str, Object | ApiError] = {}
 
     def missing(self, addon: Addon) -> list[str]:
         """What keeps `addon` from being ready, one line each."""
@@ -50,7 +50,7 @@ class Observation:
         lines = []
         for version, plurals in addon.served.items():
             seen = self._read(f"/apis/{version}")
-            served = set() if isinstance(seen, NoAnswerError) else {entry["name"] for entry in seen["resources"]}
+            served = set() if isinstance(seen, ApiError) else {entry["name"] for entry in seen["resources"]}
             lines += [f"API {version} {plural} is not served" for plural in plurals if plural not in served]
         return lines
 
@@ -62,7 +62,7 @@ class Observation:
         lines = []
         for workload in workloads:
             seen = self._read(_COLLECTIONS[workload.kind])
-            if isinstance(seen, NoAnswerError):
+            if isinstance(seen, ApiError):
                 lines.append(f"{workload}: {seen}")
                 continue
             found = [item for item in seen["items"] if _is(item, workload)]
@@ -75,7 +75,7 @@ class Observation:
         lines = []
         for name in names:
             seen = self._read(f"/apis/apiregistration.k8s.io/v1/apiservices/{name}")
-            reason = str(seen) if isinstance(seen, NoAnswerError) else unavailable(seen)
+            reason = str(seen) if isinstance(seen, ApiError) else unavailable(seen)
             if reason:
                 lines.append(f"APIService {name}: {reason}")
         return lines
@@ -84,11 +84,11 @@ class Observation:
         answers = ((question, str(self._read(question.path))) for question in questions)
         return [f"{question.what}: {answer}" for question, answer in answers if question.answer not in answer]
 
-    def _read(self, path: str) -> Object | NoAnswerError:
+    def _read(self, path: str) -> Object | ApiError:
         if path not in self._seen:
             try:
                 self._seen[path] = self._get(path)
-            except NoAnswerError as error:
+            except ApiError as error:
                 self._seen[path] = error
         return self._seen[path]
 

@@ -12,11 +12,12 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from lab import toolchain
 from lab.engine.environment import backend_environment, pulumi_environment
-from lab.engine.install import EngineError, install
-from lab.families import ToolError
-from lab.paths import DEFAULT_ID, Instance, InstanceIdError, cache_root
+from lab.engine.install import install
+from lab.errors import LabError
+from lab.paths import DEFAULT_ID, Instance, cache_root
+from lab.tools import toolchain
+from lab.tools.families import ENGINE_TOOLS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +39,7 @@ def main(argv: list[str]) -> None:
     arguments = options.arguments[1:] if options.arguments[:1] == ["--"] else options.arguments
     try:
         pulumi, settings = engine_for(Instance(options.instance))
-    except (EngineError, InstanceIdError, ToolError) as error:
+    except LabError as error:
         sys.exit(f"lab.engine: {error}")
     command = arguments if options.run else [str(pulumi), *arguments]
     if not command:
@@ -51,17 +52,19 @@ def main(argv: list[str]) -> None:
 def engine_for(instance: Instance) -> tuple[Path, dict[str, str]]:
     """The CLI to use for an instance's cluster, and the variables to lay over the user's for it.
 
+    An engine that is not there is built first, which takes ten minutes on two cores and is shown.
+
     Raises:
         EngineError: The installed SDK and the lab's provider do not fit.
-        ToolError: The engine has not been built.
+        ToolError: The engine cannot be built.
     """
     state = instance.state / "pulumi"  # a stack's state lives as long as the cluster that it describes
     backend = state / "backend"
     backend.mkdir(parents=True, exist_ok=True)
     pulumi = toolchain.official_pulumi()
     if pulumi is None:
-        programs = (toolchain.tool("pulumi"), toolchain.tool("pulumi-resource-kubernetes"))
-        engine = install(*programs, cache_root() / "engines")
+        programs = toolchain.build_all(only=ENGINE_TOOLS)
+        engine = install(*(programs[name] for name in ENGINE_TOOLS), cache_root() / "engines")
         engine.make_home(state / "home")
         pulumi = engine.pulumi
         settings = pulumi_environment(state / "home", backend.as_uri())

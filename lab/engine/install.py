@@ -7,22 +7,22 @@ that is in use never changes.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shlex
 import shutil
 import sys
-import tempfile
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from lab.families import PROVIDER_VERSION
+from lab.errors import LabError
+from lab.locks import locked
+from lab.paths import CHECKOUT
+from lab.tools.cache import appearing_directory, content_hash
+from lab.tools.families import PROVIDER_VERSION
 
-_CHECKOUT = Path(__file__).resolve().parents[2]
 
-
-class EngineError(Exception):
+class EngineError(LabError):
     """An engine cannot be put together from what is installed here."""
 
 
@@ -68,24 +68,16 @@ def install(pulumi: Path, provider: Path, root: Path) -> Engine:
         )
     scripts = _scripts()
     directory = root / f"engine-{_hash(pulumi, provider, scripts)}"
-    if directory.is_dir():
-        return Engine(directory)
-    root.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=".engine-", dir=root))
-    try:
-        _place(pulumi, partial / "bin" / "pulumi")
-        _place(provider, partial / "plugins" / f"resource-kubernetes-v{wanted}" / "pulumi-resource-kubernetes")
-        for name, text in scripts.items():
-            script = partial / name
-            script.parent.mkdir(parents=True, exist_ok=True)
-            script.write_text(text, encoding="utf-8")
-            script.chmod(0o755)
-        partial.chmod(0o755)
-        partial.rename(directory)
-    except OSError:
-        shutil.rmtree(partial, ignore_errors=True)
-        if not directory.is_dir():  # else another process was faster, with the same content
-            raise
+    with locked(root.with_suffix(".lock")):
+        if not directory.is_dir():
+            with appearing_directory(directory) as work:
+                _place(pulumi, work / "bin" / "pulumi")
+                _place(provider, work / "plugins" / f"resource-kubernetes-v{wanted}" / "pulumi-resource-kubernetes")
+                for name, text in scripts.items():
+                    script = work / name
+                    script.parent.mkdir(parents=True, exist_ok=True)
+                    script.write_text(text, encoding="utf-8")
+                    script.chmod(0o755)
     return Engine(directory)
 
 
@@ -107,21 +99,15 @@ def _scripts() -> dict[str, str]:
 
 def _launcher(module: str) -> str:
     """A script that becomes `module` of this checkout, whatever the working directory, and hands on no PYTHONPATH."""
-    code = (
-        f"import sys; sys.path[0] = {str(_CHECKOUT)!r}; from lab.engine.serving import run_host; run_host({module!r})"
-    )
+    code = f"import sys; sys.path[0] = {str(CHECKOUT)!r}; from lab.engine.serving import run_host; run_host({module!r})"
     return f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -u -c {shlex.quote(code)} "$@"\n'
 
 
 def _hash(pulumi: Path, provider: Path, scripts: dict[str, str]) -> str:
     """Hash of the programs, by path, size and time of change, and of the launchers."""
-    digest = hashlib.sha256()
-    for program in (pulumi, provider):
-        status = program.stat()
-        digest.update(f"{program.resolve()}\n{status.st_size}\n{status.st_mtime_ns}\n".encode())
-    for name, text in sorted(scripts.items()):
-        digest.update(f"{name}\n{text}\n".encode())
-    return digest.hexdigest()[:16]
+    programs = ((path.resolve(), path.stat()) for path in (pulumi, provider))
+    contents = [f"{path}\n{status.st_size}\n{status.st_mtime_ns}" for path, status in programs]
+    return content_hash([*contents, *(text for script in sorted(scripts.items()) for text in script)])
 
 
 def _place(source: Path, target: Path) -> None:

@@ -65,17 +65,6 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         )
 
     @override
-    def GetRequiredPlugins(
-        self, request: language_pb2.GetRequiredPluginsRequest, context: grpc.ServicerContext
-    ) -> language_pb2.GetRequiredPluginsResponse:
-        return language_pb2.GetRequiredPluginsResponse(
-            plugins=[
-                plugin_pb2.PluginDependency(name=name, kind="resource", version=version)
-                for name, version in _required_plugins(request.info)
-            ]
-        )
-
-    @override
     def About(self, request: language_pb2.AboutRequest, context: grpc.ServicerContext) -> language_pb2.AboutResponse:
         version = ".".join(str(part) for part in sys.version_info[:3])
         return language_pb2.AboutResponse(executable=sys.executable, version=version)

@@ -1,24 +1,34 @@
 """How a stand-in that runs in a pod talks to the API server: its service account, requests and watches.
 
-Standard library only. A test gives another credentials directory and address.
+Standard library only, because the lab itself imports what its add-ons are made of. A test gives another credentials
+directory and address.
 """
 
 import http.client
 import json
 import os
 import ssl
-from collections.abc import Iterator, Mapping
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 from urllib.parse import urlencode
 
 CREDENTIALS = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 _REQUEST_SECONDS = 10
 _WATCH_SECONDS = 240  # the server ends a watch then; the caller lists again, so nothing missed stays missed for longer
+_RETRY_SECONDS = 2.0
 
 Object = dict[str, Any]
+
+
+class NotInAPodError(RuntimeError):
+    """There is no service account, or no address of an API server."""
 
 
 class ApiError(Exception):
@@ -67,7 +77,13 @@ class ApiServer:
     def from_environment(
         cls, credentials: Path = CREDENTIALS, environment: Mapping[str, str] = os.environ
     ) -> "ApiServer":
-        """The server of the cluster that this pod runs in."""
+        """The server of the cluster that this pod runs in.
+
+        Raises:
+            NotInAPodError: this is no pod of a cluster.
+        """
+        if "KUBERNETES_SERVICE_HOST" not in environment or not (credentials / "token").exists():
+            raise NotInAPodError(f"not in a pod: no KUBERNETES_SERVICE_HOST, or no service account in {credentials}")
         return cls(environment["KUBERNETES_SERVICE_HOST"], int(environment["KUBERNETES_SERVICE_PORT"]), credentials)
 
     def request(self, method: str, path: str, body: Object | None = None, content: str = "application/json") -> Object:
@@ -123,6 +139,46 @@ class ApiServer:
         if answer.status >= http.client.BAD_REQUEST:
             raise ApiError(answer.status, _message(answer.read()))
         return answer
+
+
+def follow(
+    api: Collections,
+    path: str,
+    replace: Callable[[list[Object]], None],
+    apply: Callable[[str, Object], None],
+    pause: Callable[[float], object] = time.sleep,
+) -> NoReturn:
+    """List a collection, then watch it, for ever; an error, also of a handler, or the end of a watch starts over.
+
+    Args:
+        api: Server to ask.
+        path: The collection.
+        replace: Called with every object of a list (which carry no kind: the type of the collection says it).
+        apply: Called with the type (`ADDED`, `MODIFIED`, `DELETED`) and the object of each change.
+        pause: Waits that many seconds after an error.
+    """
+    while True:
+        try:
+            collection = api.request("GET", path)
+            replace(collection["items"])
+            for event in api.watch(path, collection["metadata"]["resourceVersion"]):
+                apply(event["type"], event["object"])
+        except (ApiError, OSError, http.client.HTTPException, ValueError) as error:
+            print(f"{path}: {error!r}; listing again in {_RETRY_SECONDS:g} s", file=sys.stderr, flush=True)
+            pause(_RETRY_SECONDS)
+
+
+def in_background(work: Callable[[], NoReturn]) -> None:
+    """Do `work` beside everything else. A mistake in it ends the process, which would be blind without saying so."""
+
+    def run() -> None:
+        try:
+            work()
+        finally:
+            traceback.print_exc()
+            os._exit(1)
+
+    threading.Thread(target=run, daemon=True).start()
 
 
 def _message(body: bytes) -> str:

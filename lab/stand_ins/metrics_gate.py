@@ -9,24 +9,20 @@ Run: `metrics_gate --upstream http://prometheus.openshift-monitoring.svc:9090 --
 """
 
 import argparse
-import hashlib
 import http.client
 import os
 import signal
 import socket
 import ssl
 import sys
-import threading
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import ClassVar, cast
 from urllib.parse import urlsplit
 
-from lab.stand_ins.in_cluster import CREDENTIALS, ApiError, ApiServer, Requests
+from lab.stand_ins.access_review import RecentVerdicts, Verdict, judge
+from lab.stand_ins.in_cluster import CREDENTIALS, ApiError, ApiServer
 
 RESOURCE = {
     "verb": "get",
@@ -37,77 +33,10 @@ RESOURCE = {
     "name": "k8s",  # the Prometheus object; a role may name it
 }
 
-_CACHE_SECONDS = 5.0  # a withdrawn role or token is refused after at most this long
-_CACHE_ENTRIES = 256
 _BODY_BYTES = 1 << 20  # a query of any length we build is a few kilobytes
 _UPSTREAM_SECONDS = 60
 _PASSED_UP = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")  # never the caller's token
 _PASSED_DOWN = ("Content-Type", "Content-Encoding", "Warning")
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """Whether a token may read metrics: 200, 401 or 403, and a line that says why."""
-
-    status: HTTPStatus
-    reason: str
-
-
-def judge(api: Requests, token: str) -> Verdict:
-    """Ask the API server who `token` is, then whether they may read metrics.
-
-    Raises:
-        ApiError, OSError: the API server did not say.
-    """
-    review = api.request(
-        "POST",
-        "/apis/authentication.k8s.io/v1/tokenreviews",
-        {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}},
-    )["status"]
-    if not review.get("authenticated"):
-        return Verdict(HTTPStatus.UNAUTHORIZED, review.get("error") or "the token is not valid")
-    user = review["user"]
-    spec = {"user": user["username"], "resourceAttributes": RESOURCE}
-    spec |= {key: user[key] for key in ("groups", "uid", "extra") if key in user}
-    access = api.request(
-        "POST",
-        "/apis/authorization.k8s.io/v1/subjectaccessreviews",
-        {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec},
-    )["status"]
-    if access.get("allowed"):
-        return Verdict(HTTPStatus.OK, user["username"])
-    what = "{verb} {resource}/{subresource}.{group} {name} in {namespace}".format(**RESOURCE)
-    return Verdict(HTTPStatus.FORBIDDEN, f"{user['username']} may not {what}")
-
-
-class RecentVerdicts:
-    """Verdicts of the last few seconds: a scaler's burst of queries is one review. Keeps digests, not tokens."""
-
-    def __init__(self, judge: Callable[[str], Verdict], clock: Callable[[], float] = time.monotonic) -> None:
-        self._judge = judge
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._known: dict[bytes, tuple[float, Verdict]] = {}
-
-    def of(self, token: str) -> Verdict:
-        """The verdict on `token`, at most `_CACHE_SECONDS` old. A failing review is not kept."""
-        digest = hashlib.sha256(token.encode()).digest()
-        with self._lock:
-            until, verdict = self._known.get(digest, (0.0, None))
-        if verdict is not None and self._clock() < until:
-            return verdict
-        verdict = self._judge(token)
-        with self._lock:
-            if len(self._known) >= _CACHE_ENTRIES:
-                self._known.clear()
-            self._known[digest] = (self._clock() + _CACHE_SECONDS, verdict)
-        return verdict
-
-
-def bearer(header: str | None) -> str | None:
-    """The token of an Authorization header, or None when there is none."""
-    scheme, _, token = (header or "").strip().partition(" ")
-    return token.strip() or None if scheme.lower() == "bearer" else None
 
 
 class Certificate:
@@ -181,12 +110,8 @@ class _Handler(BaseHTTPRequestHandler):
         body = self._body()
         if body is None:
             return
-        token = bearer(self.headers.get("Authorization"))
-        if token is None:
-            self._refuse(Verdict(HTTPStatus.UNAUTHORIZED, "a bearer token is required"))
-            return
         try:
-            verdict = self._gate.verdicts.of(token)
+            verdict = self._gate.verdicts.of(self.headers.get("Authorization"))
         except (ApiError, OSError, http.client.HTTPException) as error:
             self._refuse(Verdict(HTTPStatus.SERVICE_UNAVAILABLE, f"the API server did not review the token: {error}"))
             return
@@ -258,7 +183,7 @@ def main(arguments: list[str] | None = None) -> None:
     server = GateServer(
         (host, int(port)),
         Certificate(options.certificate),
-        RecentVerdicts(lambda token: judge(api, token)),
+        RecentVerdicts(lambda token: judge(api, token, {"resourceAttributes": RESOURCE})),
         options.upstream,
     )
     server.serve_forever()

@@ -14,13 +14,14 @@ import hashlib
 import json
 import os
 import random
-import signal
 import struct
 from collections import Counter
 from functools import cache
 from http import HTTPStatus
 
 from aiohttp import web
+
+from lab.stand_ins.serving import serving, stop_signal
 
 MODELS = ("lab/tiny", "lab/tiny-pd", "lab/gated")
 GATED = frozenset({"lab/gated"})
@@ -172,15 +173,9 @@ def _refusal(status: HTTPStatus, code: str, message: str) -> web.HTTPException:
 
 
 async def _serve(port: int) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    hub = Hub(os.environ.get("LAB_HF_TOKEN", DEFAULT_TOKEN))
-    runner = web.AppRunner(hub.application(), access_log=None, handle_signals=False)
-    await runner.setup()
-    await web.TCPSite(runner, "0.0.0.0", port).start()  # noqa: S104 - a pod's server listens on every address
-    await stop.wait()
-    await runner.cleanup()
+    stop = stop_signal()
+    async with serving(Hub(os.environ.get("LAB_HF_TOKEN", DEFAULT_TOKEN)).application(), port):
+        await stop.wait()
 
 
 def main() -> None:

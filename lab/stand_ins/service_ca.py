@@ -13,19 +13,19 @@ Run: `service_ca`; `GET :8080/healthz` is 200 once every object that existed at 
 import argparse
 import base64
 import hashlib
-import http.client
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import NoReturn
 
-from lab.stand_ins.in_cluster import CREDENTIALS, ApiError, ApiServer, Collections, Object, Requests
+from lab.stand_ins.in_cluster import CREDENTIALS, ApiError, ApiServer, Object, Requests, follow, in_background
 from lab.stand_ins.signing import KeyPair, issue, new_authority
 
 NAMESPACE = "openshift-service-ca"
@@ -36,8 +36,6 @@ ACCOUNT_ANNOTATION = "kubernetes.io/service-account.name"
 WANTED_ANNOTATION = "service.beta.openshift.io/serving-cert-secret-name"
 ORIGIN_ANNOTATION = "service.beta.openshift.io/originating-service-name"
 AUTHORITY_ANNOTATION = "lab.llm-d.ai/service-ca-fingerprint"
-
-_RETRY_SECONDS = 2.0
 
 
 def fingerprint(authority: KeyPair) -> str:
@@ -167,36 +165,6 @@ class ServiceCA:
             self.service_changed("MODIFIED", service)
 
 
-def follow(
-    api: Collections,
-    path: str,
-    handle: Callable[[str, Object], None],
-    listed: threading.Event,
-    pause: Callable[[float], object],
-) -> NoReturn:
-    """List a collection, then watch it, for ever; `handle` sees every object at each list and every change between.
-
-    Args:
-        api: Server to ask.
-        path: The collection.
-        handle: Called with the event's type and the object.
-        listed: Set once a first list has been handled without an error.
-        pause: Waits that many seconds after an error.
-    """
-    while True:
-        try:
-            collection = api.request("GET", path)
-            for item in collection["items"]:
-                # The items of a list carry no kind; the type of the collection says it.
-                handle("ADDED", item)
-            listed.set()
-            for event in api.watch(path, collection["metadata"]["resourceVersion"]):
-                handle(event["type"], event["object"])
-        except (ApiError, OSError, http.client.HTTPException, ValueError) as error:
-            _log(f"{path}: {error!r}; listing again in {_RETRY_SECONDS:g} s")
-            pause(_RETRY_SECONDS)
-
-
 def _encoded(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
@@ -220,12 +188,10 @@ def _log(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _serve_health(port: int, ready: tuple[threading.Event, ...]) -> ThreadingHTTPServer:
+def _serve_health(port: int, ready: Callable[[], bool]) -> None:
     class Health(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.send_response(
-                HTTPStatus.OK if all(event.is_set() for event in ready) else HTTPStatus.SERVICE_UNAVAILABLE
-            )
+            self.send_response(HTTPStatus.OK if ready() else HTTPStatus.SERVICE_UNAVAILABLE)
             self.send_header("Content-Length", "0")
             self.end_headers()
 
@@ -234,7 +200,6 @@ def _serve_health(port: int, ready: tuple[threading.Event, ...]) -> ThreadingHTT
 
     server = ThreadingHTTPServer(("", port), Health)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    return server
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -246,13 +211,21 @@ def main(arguments: list[str] | None = None) -> None:
     # The first process of a container gets no default handlers: without this it would sit out its grace period.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     api = ApiServer.from_environment(options.credentials)
-    secrets_listed, services_listed, never = threading.Event(), threading.Event(), threading.Event()
-    _serve_health(options.health_port, (secrets_listed, services_listed))
     keeper = ServiceCA(api, load_authority(api))
-    threading.Thread(
-        target=follow, args=(api, "/api/v1/services", keeper.service_changed, services_listed, never.wait), daemon=True
-    ).start()
-    follow(api, "/api/v1/secrets", keeper.secret_changed, secrets_listed, never.wait)
+    handlers = {"/api/v1/services": keeper.service_changed, "/api/v1/secrets": keeper.secret_changed}
+    listed: set[str] = set()
+
+    def keep(path: str) -> NoReturn:
+        def replace(objects: list[Object]) -> None:
+            for item in objects:
+                handlers[path]("ADDED", item)
+            listed.add(path)
+
+        follow(api, path, replace, handlers[path])
+
+    _serve_health(options.health_port, lambda: listed == handlers.keys())
+    in_background(partial(keep, "/api/v1/services"))
+    keep("/api/v1/secrets")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ RSA keys in PKCS #1, as the real service CA makes them; KEDA's certificate rotat
 import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -50,6 +51,13 @@ def issue(authority: KeyPair, dns_names: Sequence[str]) -> KeyPair:
     identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(signing_key.public_key())
     builder = builder.add_extension(identifier, critical=False)
     return _pem(builder.sign(signing_key, hashes.SHA256()), key)
+
+
+def serving_pair(directory: str, name: str) -> KeyPair:
+    """`tls.crt` and `tls.key` in `directory`; if that is empty, a fresh pair that nobody is asked to trust."""
+    if directory:
+        return KeyPair(Path(directory, "tls.crt").read_text(), Path(directory, "tls.key").read_text())
+    return issue(new_authority(name), [name])
 
 
 def _key() -> rsa.RSAPrivateKey:

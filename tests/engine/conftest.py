@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from lab import toolchain
 from lab.engine.environment import pulumi_environment
 from lab.engine.install import Engine, install
+from lab.tools import toolchain
 from tests.engine import api_server as kubernetes
 from tests.engine import node
 from tests.engine.api_server import ApiServer, wait_for

@@ -17,7 +17,7 @@ from jsonschema.protocols import Validator
 from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
-from lab.toolchain import module_dir
+from lab.tools.toolchain import module_dir
 
 _SWAGGER = "urn:kubernetes"
 _CRDS = {

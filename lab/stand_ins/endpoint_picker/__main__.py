@@ -5,10 +5,8 @@ does not parse.
 """
 
 import asyncio
-import json
 import logging
 import os
-import signal
 import sys
 import time
 from contextlib import AsyncExitStack
@@ -18,41 +16,33 @@ from random import Random
 import aiohttp
 import grpc
 
+from lab.stand_ins import json_log
+from lab.stand_ins.access_review import RecentVerdicts, judge
 from lab.stand_ins.endpoint_picker import config as configs
 from lab.stand_ins.endpoint_picker import flags as command_line
-from lab.stand_ins.endpoint_picker import metrics_server, tls
+from lab.stand_ins.endpoint_picker import metrics_server
 from lab.stand_ins.endpoint_picker.datastore import Datastore, Endpoint
 from lab.stand_ins.endpoint_picker.dialect import ENVIRONMENT_VARIABLE, Dialect, UnknownVersionError, dialect
 from lab.stand_ins.endpoint_picker.director import Director
 from lab.stand_ins.endpoint_picker.ext_proc import ExternalProcessor
 from lab.stand_ins.endpoint_picker.health import Health
 from lab.stand_ins.endpoint_picker.inflight import Accounting
-from lab.stand_ins.endpoint_picker.kube import Access, ApiClient, CredentialsError, find_access
 from lab.stand_ins.endpoint_picker.metrics import Metrics
 from lab.stand_ins.endpoint_picker.pod_metrics import PodMetricsPoller
 from lab.stand_ins.endpoint_picker.prefix_index import PrefixIndex
 from lab.stand_ins.endpoint_picker.scheduler import Scheduler
-from lab.stand_ins.endpoint_picker.watch import PoolWatcher
+from lab.stand_ins.endpoint_picker.strict import ConfigError
+from lab.stand_ins.endpoint_picker.watch import feed
+from lab.stand_ins.go_flags import FlagError, HelpRequestedError
+from lab.stand_ins.in_cluster import CREDENTIALS, ApiServer, NotInAPodError
+from lab.stand_ins.serving import serving, stop_signal
+from lab.stand_ins.signing import serving_pair
 
 _LOG = logging.getLogger("epp")
 _DEFAULT_VERSION = "0.11"
+# The real program's command line has no such flag; a test's service account is not where a pod's is.
+SERVICE_ACCOUNT_VARIABLE = "LAB_SERVICE_ACCOUNT"
 _VERBOSE = 4  # `-v` from which on the picker tells of every request
-
-
-class _JsonFormatter(logging.Formatter):
-    """One JSON object a line, with the keys of zap's production encoder."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """See `logging.Formatter`."""
-        entry = {
-            "level": record.levelname.lower(),
-            "ts": record.created,
-            "logger": record.name,
-            "msg": record.getMessage(),
-        }
-        if record.exc_info:
-            entry["stacktrace"] = self.formatException(record.exc_info)
-        return json.dumps(entry)
 
 
 def main(arguments: list[str]) -> int:
@@ -62,41 +52,29 @@ def main(arguments: list[str]) -> int:
         speaks = dialect(os.environ.get(ENVIRONMENT_VARIABLE, _DEFAULT_VERSION))
         text = Path(flags.config_file).read_text() if flags.config_file else flags.config_text
         config = configs.load(text, speaks)
-        access = find_access(os.environ)
-    except command_line.HelpRequestedError as usage:
+        api = ApiServer.from_environment(Path(os.environ.get(SERVICE_ACCOUNT_VARIABLE, CREDENTIALS)))
+    except HelpRequestedError as usage:
         print(usage)
         return 0
-    except command_line.FlagError as error:
+    except FlagError as error:
         print(error, file=sys.stderr)
         return error.status
-    except (UnknownVersionError, configs.ConfigError, CredentialsError, OSError, UnicodeDecodeError) as error:
+    except (UnknownVersionError, ConfigError, NotInAPodError, OSError, UnicodeDecodeError) as error:
         print(f"cannot start: {error}", file=sys.stderr)
-        return command_line.INVALID_STATUS
-    _set_up_logging(flags)
+        return 1
+    json_log.set_up(json_lines=flags.json_logs)
+    _LOG.setLevel(logging.DEBUG if flags.verbosity >= _VERBOSE else logging.INFO)
     for warning in config.warnings:
         _LOG.warning("%s", warning)
-    asyncio.run(_run(flags, config, speaks, access))
+    asyncio.run(_run(flags, config, speaks, api))
     return 0
 
 
-def _set_up_logging(flags: command_line.Flags) -> None:
-    handler = logging.StreamHandler()
-    handler.setFormatter(
-        _JsonFormatter() if flags.json_logs else logging.Formatter("%(asctime)s\t%(levelname)s\t%(name)s\t%(message)s")
-    )
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
-    _LOG.setLevel(logging.DEBUG if flags.verbosity >= _VERBOSE else logging.INFO)
-
-
-async def _run(flags: command_line.Flags, config: configs.PickerConfig, speaks: Dialect, access: Access) -> None:
+async def _run(flags: command_line.Flags, config: configs.PickerConfig, speaks: Dialect, api: ApiServer) -> None:
     """Wire the parts, serve until a signal comes, then drain."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop = stop_signal()
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(aiohttp.ClientSession())
-        client = ApiClient(access, session)
         accounting, index = Accounting(prunes_departed_series=speaks.prunes_departed_series), PrefixIndex()
 
         def departed(endpoint: Endpoint) -> None:
@@ -131,12 +109,12 @@ async def _run(flags: command_line.Flags, config: configs.PickerConfig, speaks: 
             clock=time.monotonic,
             random=random,
         )
-        gate = metrics_server.Gate(client, time.monotonic) if flags.metrics_endpoint_auth else None
-        runner = await metrics_server.serve(flags.metrics_port, metrics.render, gate)
-        stack.push_async_callback(runner.cleanup)
-        watcher = PoolWatcher(client, datastore, flags.pool_name, flags.pool_namespace)
+        verdicts = RecentVerdicts(lambda token: judge(api, token, metrics_server.ACCESS))
+        answers = metrics_server.application(metrics.render, verdicts if flags.metrics_endpoint_auth else None)
+        await stack.enter_async_context(serving(answers, flags.metrics_port))
+        feed(datastore, api, flags.pool_name, flags.pool_namespace)
         refreshing = _refresh(metrics, poller, flags.refresh_prometheus_metrics_interval)
-        background = [asyncio.create_task(work) for work in (watcher.run(), poller.run(), refreshing)]
+        background = [asyncio.create_task(work) for work in (poller.run(), refreshing)]
         for task in background:
             stack.push_async_callback(_cancel, task)
         health = Health(lambda: datastore.synced, leader_election=flags.ha_enable_leader_election)
@@ -145,7 +123,7 @@ async def _run(flags: command_line.Flags, config: configs.PickerConfig, speaks: 
         await asyncio.wait({asyncio.create_task(stop.wait()), *background}, return_when=asyncio.FIRST_COMPLETED)
         for task in background:
             if task.done():
-                task.result()  # a picker that no longer sees its pods must not go on: this raises
+                task.result()  # ended by itself, which it does by an error only: this raises it
         _LOG.info("leaving; open exchanges have %s s", flags.drain_timeout)
         health.leave()
         await asyncio.gather(*(server.stop(flags.drain_timeout) for server in servers))
@@ -162,7 +140,8 @@ async def _serve(
         options.append(("grpc.max_send_message_length", flags.grpc_max_send_msg_size))
     main_server = grpc.aio.server(handlers=(processor.handler(), health.handler()), options=options)
     if flags.secure_serving:
-        credentials = grpc.ssl_server_credentials([tls.certificate(flags.cert_path)])
+        pair = serving_pair(flags.cert_path, "endpoint-picker")
+        credentials = grpc.ssl_server_credentials([(pair.key.encode(), pair.certificate.encode())])
         main_server.add_secure_port(f"[::]:{flags.grpc_port}", credentials)
     else:
         main_server.add_insecure_port(f"[::]:{flags.grpc_port}")

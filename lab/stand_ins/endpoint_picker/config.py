@@ -1,8 +1,8 @@
 """What an EndpointPickerConfig says, read as strictly as the real endpoint picker reads it.
 
 Any unknown field, plugin type or parameter, wrong type, or reference to a plugin that is not declared is an error that
-names its place. What the real loader adds by itself is added here: a picker, a profile handler for one profile, and the
-data producers that a filter or scorer needs.
+names its place. What the real loader adds by itself is added here: a profile handler for one profile, and the data
+producers that a filter or scorer needs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,6 @@ from lab.stand_ins.endpoint_picker.plugin_types import (
     DISAGG_HANDLER,
     IN_PROFILES,
     INFLIGHT_PRODUCER,
-    MAX_SCORE_PICKER,
     PLUGIN_TYPES,
     PREFIX_PRODUCER,
     SINGLE_HANDLER,
@@ -59,10 +58,6 @@ class Plugin:
         """What it does."""
         return PLUGIN_TYPES[self.type].role
 
-    def text(self, key: str) -> str:
-        """Parameter `key` as text."""
-        return str(self.parameters[key])
-
     def number(self, key: str) -> float:
         """Parameter `key` as a number."""
         value = self.parameters[key]
@@ -80,12 +75,11 @@ class Plugin:
 
 @dataclass(frozen=True)
 class Profile:
-    """One scheduling profile: filters in their order, weighted scorers, one picker."""
+    """One scheduling profile: filters in their order and weighted scorers; the best score is picked."""
 
     name: str
     filters: tuple[Plugin, ...]
     scorers: tuple[tuple[Plugin, float], ...]
-    picker: Plugin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,7 +238,7 @@ def _profiles(value: object, plugins: Sequence[Plugin], declared: Mapping[str, P
 def _profile(name: str, items: list[object], declared: Mapping[str, Plugin], path: str) -> Profile:
     filters: list[Plugin] = []
     scorers: list[tuple[Plugin, float]] = []
-    pickers: list[Plugin] = []
+    pickers = 0
     for index, item in enumerate(items):
         place = f"{path}.plugins[{index}]"
         entry = an_object(item, place, ("pluginRef", "weight"))
@@ -259,17 +253,14 @@ def _profile(name: str, items: list[object], declared: Mapping[str, Plugin], pat
         elif plugin.role is Role.SCORER:
             scorers.append((plugin, float(str(weight))))
         elif plugin.role is Role.PICKER:
-            pickers.append(plugin)
+            pickers += 1
         else:
             raise ConfigError(
                 f"{place}.pluginRef: {reference!r} is a {plugin.role.value}, it does not belong in a profile"
             )
-    if len(pickers) > 1:
-        raise ConfigError(f"{path}.plugins: {len(pickers)} pickers, a profile has one")
-    picker = (
-        pickers[0] if pickers else Plugin(MAX_SCORE_PICKER, MAX_SCORE_PICKER, _parameters(None, MAX_SCORE_PICKER, path))
-    )
-    return Profile(name, tuple(filters), tuple(scorers), picker)
+    if pickers > 1:
+        raise ConfigError(f"{path}.plugins: {pickers} pickers, a profile has one")
+    return Profile(name, tuple(filters), tuple(scorers))
 
 
 def _other_sections(top: dict[str, object], declared: Mapping[str, Plugin]) -> None:

@@ -21,7 +21,6 @@ class Endpoint:
 
     name: str
     namespace: str
-    pod: str
     address: str
     port: int
     labels: Mapping[str, str] = field(hash=False)
@@ -62,78 +61,64 @@ def serves(pod: KubernetesObject) -> bool:
 
 
 class Datastore:
-    """The pool and its endpoints, kept current by whoever watches the API."""
+    """The endpoints of the pool, derived from the pool and the pods that whoever watches the API last told of."""
 
     def __init__(self, on_departure: Callable[[Endpoint], None] = lambda _: None) -> None:
         self._on_departure = on_departure
         self._pool: Pool | None = None
-        self._pods_listed = False
+        self._pods: dict[str, KubernetesObject] | None = None
         self._endpoints: dict[str, Endpoint] = {}
 
     @property
-    def pool(self) -> Pool | None:
-        """The pool, once it exists."""
-        return self._pool
-
-    @property
     def synced(self) -> bool:
-        """The pool exists and its pods have been listed once."""
-        return self._pool is not None and self._pods_listed
+        """The pool exists and the pods have been listed once."""
+        return self._pool is not None and self._pods is not None
 
     def endpoints(self) -> tuple[Endpoint, ...]:
         """Everything that can be chosen now, by name."""
         return tuple(self._endpoints[name] for name in sorted(self._endpoints))
 
-    def set_pool(self, pool: Pool | None) -> bool:
-        """Take over the pool's current form; None when it was deleted. True if its pods must be listed anew."""
-        if pool == self._pool:
-            return False
+    def set_pool(self, pool: Pool | None) -> None:
+        """Take over the pool's current form; None when it does not exist."""
         self._pool = pool
-        self._pods_listed = False
-        if pool is None:
-            self._replace({})
-        return True
+        self._derive()
 
     def set_pods(self, pods: Iterable[KubernetesObject]) -> None:
-        """Take over a complete list of the pool's pods."""
-        self._replace({endpoint.name: endpoint for pod in pods for endpoint in self._of(pod)})
-        self._pods_listed = self._pool is not None
+        """Take over a complete list of the namespace's pods."""
+        self._pods = {pod["metadata"]["name"]: pod for pod in pods}
+        self._derive()
 
     def set_pod(self, pod: KubernetesObject) -> None:
         """A pod was added or changed."""
-        name = pod["metadata"]["name"]
-        others = {key: endpoint for key, endpoint in self._endpoints.items() if endpoint.pod != name}
-        self._replace(others | {endpoint.name: endpoint for endpoint in self._of(pod)})
+        self._pods = {**(self._pods or {}), pod["metadata"]["name"]: pod}
+        self._derive()
 
     def remove_pod(self, pod: KubernetesObject) -> None:
-        """A pod was deleted, or no longer matches the pool's selector."""
-        name = pod["metadata"]["name"]
-        self._replace({key: endpoint for key, endpoint in self._endpoints.items() if endpoint.pod != name})
+        """A pod was deleted."""
+        self._pods = {name: other for name, other in (self._pods or {}).items() if name != pod["metadata"]["name"]}
+        self._derive()
 
-    def _of(self, pod: KubernetesObject) -> list[Endpoint]:
-        pool = self._pool
-        metadata = pod["metadata"]
-        labels = metadata.get("labels", {})
-        if pool is None or not serves(pod) or any(labels.get(k) != v for k, v in pool.selector.items()):
-            return []
-        return [
-            Endpoint(
-                f"{metadata['name']}-rank-{rank}",
-                metadata["namespace"],
-                metadata["name"],
-                pod["status"]["podIP"],
-                port,
-                dict(labels),
-            )
-            for rank, port in enumerate(pool.target_ports)
+    def _derive(self) -> None:
+        pods = (self._pods or {}).values()
+        current = {endpoint.name: endpoint for pod in pods for endpoint in _endpoints(self._pool, pod)}
+        departed = [
+            endpoint
+            for name, endpoint in self._endpoints.items()
+            # A pod that comes back under its name with another address (a StatefulSet's) is another endpoint.
+            if name not in current or current[name].address != endpoint.address
         ]
-
-    def _replace(self, endpoints: dict[str, Endpoint]) -> None:
-        departed = [e for name, e in self._endpoints.items() if name not in endpoints]
-        # A pod that comes back under its name with another address (a StatefulSet's) is another endpoint.
-        departed += [
-            e for name, e in self._endpoints.items() if name in endpoints and endpoints[name].address != e.address
-        ]
-        self._endpoints = endpoints
+        self._endpoints = current
         for endpoint in departed:
             self._on_departure(endpoint)
+
+
+def _endpoints(pool: Pool | None, pod: KubernetesObject) -> list[Endpoint]:
+    """Those that `pod` adds to `pool`: one for each target port while it serves."""
+    metadata = pod["metadata"]
+    labels = metadata.get("labels", {})
+    if pool is None or not serves(pod) or any(labels.get(k) != v for k, v in pool.selector.items()):
+        return []
+    name, namespace, address = metadata["name"], metadata["namespace"], pod["status"]["podIP"]
+    return [
+        Endpoint(f"{name}-rank-{rank}", namespace, address, port, labels) for rank, port in enumerate(pool.target_ports)
+    ]

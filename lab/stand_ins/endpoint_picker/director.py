@@ -108,7 +108,7 @@ class Director:
         try:
             prompt = prompts.read(body)
         except prompts.BadRequestError as error:
-            self.metrics.errors.add(1, "BadRequest", fairness_id, "", str(PRIORITY), "")
+            self.metrics.errors.of("BadRequest", fairness_id, "", str(PRIORITY), "").inc()
             raise RefusalError(_BAD_REQUEST, str(error)) from None
         labels = (fairness_id, prompt.model, str(PRIORITY), prompt.model)
         started = self.clock()
@@ -117,13 +117,13 @@ class Director:
         hashes = self._hashes(prompt, block_tokens)
         candidates = [self._candidate(endpoint, prompt.tokens, hashes, block_tokens) for endpoint in endpoints]
         decision = self.scheduler.schedule(candidates, prompt.tokens)
-        self.metrics.scheduler_seconds.observe(self.clock() - started)
+        self.metrics.scheduler_seconds.of().observe(self.clock() - started)
         if decision is None:
-            self.metrics.attempts.add(1, "", "", "", "failure", prompt.model)
-            self.metrics.errors.add(1, "ServiceUnavailable", *labels)
+            self.metrics.attempts.of("", "", "", "failure", prompt.model).inc()
+            self.metrics.errors.of("ServiceUnavailable", *labels).inc()
             raise RefusalError(_UNAVAILABLE, "no endpoint of the pool can take the request")
         primary = decision.primary.endpoint
-        self.metrics.attempts.add(1, primary.name, primary.namespace, str(primary.port), "success", prompt.model)
+        self.metrics.attempts.of(primary.name, primary.namespace, str(primary.port), "success", prompt.model).inc()
         if decision.decision_type is not None:
             handler = self.config.handler
             self.metrics.decided(decision.decision_type, prompt.model, handler.name, handler.type)
@@ -133,8 +133,8 @@ class Director:
             charges.append(Charge(profile, endpoint.name, endpoint.namespace, candidate.uncached_tokens))
             if hashes:
                 self.index.record(endpoint.name, hashes, capacity)
-        self.metrics.requests.add(1, *labels)
-        self.metrics.running.add(1, *labels)
+        self.metrics.requests.of(*labels).inc()
+        self.metrics.running.of(*labels).inc()
         set_headers = {
             DESTINATION_HEADER: primary.host_port,
             REQUEST_ID_HEADER: headers.get(REQUEST_ID_HEADER) or str(uuid.uuid4()),
@@ -165,7 +165,7 @@ class Director:
             fairness_id, model, priority, target = exchange.labels
             streaming = "true" if exchange.streaming else "false"
             seconds = self.clock() - exchange.arrived
-            self.metrics.ttft.observe(seconds, fairness_id, model, priority, streaming, target)
+            self.metrics.ttft.of(fairness_id, model, priority, streaming, target).observe(seconds)
         if exchange.streaming:
             self.accounting.first_chunk(exchange.ticket)
 
@@ -177,12 +177,12 @@ class Director:
         self.accounting.end(exchange.ticket)
         if not exchange.labels:
             return
-        self.metrics.running.add(-1, *exchange.labels)
-        self.metrics.durations.observe(self.clock() - exchange.arrived, *exchange.labels)
+        self.metrics.running.of(*exchange.labels).inc(-1)
+        self.metrics.durations.of(*exchange.labels).observe(self.clock() - exchange.arrived)
         if exchange.status >= _FIRST_ERROR_STATUS:
-            self.metrics.errors.add(1, "ModelServerError", *exchange.labels)
+            self.metrics.errors.of("ModelServerError", *exchange.labels).inc()
         elif not exchange.status:
-            self.metrics.errors.add(1, "ClientClosedRequest", *exchange.labels)
+            self.metrics.errors.of("ClientClosedRequest", *exchange.labels).inc()
 
     def forget(self, endpoint: Endpoint) -> None:
         """`endpoint` left the pool."""

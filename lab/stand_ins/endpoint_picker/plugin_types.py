@@ -59,8 +59,7 @@ class PluginType:
     consumes_inflight_load: bool = False
 
 
-_PREFIX_PRODUCER_NAME = Parameter(Kind.STRING, "")
-_LOAD_PRODUCER_NAME = Parameter(Kind.STRING, "")
+_PRODUCER_NAME = Parameter(Kind.STRING, "")
 _STAGES = ("encode", "prefill", "decode")
 
 ALWAYS_DISAGG = "always-disagg-pd-decider"
@@ -75,7 +74,6 @@ ACTIVE_REQUEST = "active-request-scorer"
 QUEUE = "queue-scorer"
 KV_UTILIZATION = "kv-cache-utilization-scorer"
 PREFIX_SCORER = "prefix-cache-scorer"
-MAX_SCORE_PICKER = "max-score-picker"
 PREFIX_PRODUCER = "approx-prefix-cache-producer"
 INFLIGHT_PRODUCER = "inflight-load-producer"
 
@@ -121,7 +119,7 @@ PLUGIN_TYPES: dict[str, PluginType] = {
         Role.SCORER,
         {
             "queueThresholdTokens": Parameter(Kind.INTEGER, 4_194_304, least=1),  # 128 requests of 32 Ki tokens
-            "inFlightLoadProducerName": _LOAD_PRODUCER_NAME,
+            "inFlightLoadProducerName": _PRODUCER_NAME,
         },
         consumes_inflight_load=True,
     ),
@@ -130,16 +128,16 @@ PLUGIN_TYPES: dict[str, PluginType] = {
         {
             "idleThreshold": Parameter(Kind.INTEGER, 0, least=0),
             "maxBusyScore": Parameter(Kind.NUMBER, 1.0, least=0, most=1),
-            "inFlightLoadProducerName": _LOAD_PRODUCER_NAME,
+            "inFlightLoadProducerName": _PRODUCER_NAME,
         },
         consumes_inflight_load=True,
     ),
     QUEUE: PluginType(Role.SCORER),
     KV_UTILIZATION: PluginType(Role.SCORER),
     PREFIX_SCORER: PluginType(
-        Role.SCORER, {"prefixMatchInfoProducerName": _PREFIX_PRODUCER_NAME}, consumes_prefix_matches=True
+        Role.SCORER, {"prefixMatchInfoProducerName": _PRODUCER_NAME}, consumes_prefix_matches=True
     ),
-    MAX_SCORE_PICKER: PluginType(Role.PICKER, {"maxNumOfEndpoints": Parameter(Kind.INTEGER, 1, least=1)}),
+    "max-score-picker": PluginType(Role.PICKER, {"maxNumOfEndpoints": Parameter(Kind.INTEGER, 1, least=1, only=1)}),
     PREFIX_PRODUCER: PluginType(
         Role.PRODUCER,
         {
@@ -158,7 +156,7 @@ PLUGIN_TYPES: dict[str, PluginType] = {
             "addEstimatedOutputTokens": Parameter(Kind.BOOLEAN, default=False, only=False),
             "outputRatio": Parameter(Kind.NUMBER, 1.5, least=0),
             "maxEstimatedOutputTokens": Parameter(Kind.INTEGER, None, least=0),
-            "prefixMatchInfoProducerName": _PREFIX_PRODUCER_NAME,
+            "prefixMatchInfoProducerName": _PRODUCER_NAME,
             "syncCrossReplicaState": Parameter(Kind.BOOLEAN, default=True),
         },
     ),

@@ -38,8 +38,3 @@ class PrefixIndex:
     def forget(self, endpoint: str) -> None:
         """Drop an endpoint that left."""
         self._blocks.pop(endpoint, None)
-
-    @property
-    def size(self) -> int:
-        """Blocks noted for all endpoints together."""
-        return sum(len(held) for held in self._blocks.values())

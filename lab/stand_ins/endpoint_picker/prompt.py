@@ -25,13 +25,11 @@ class Prompt:
         model: Name that the client asked for.
         content: Four bytes for each token.
         exact: The client sent token ids.
-        streaming: The client asked for server-sent events.
     """
 
     model: str
     content: bytes
     exact: bool
-    streaming: bool
 
     @property
     def tokens(self) -> int:
@@ -81,13 +79,12 @@ def read(body: bytes) -> Prompt:
     model = document.get("model")
     if not isinstance(model, str) or not model:
         raise BadRequestError("the request body names no model")
-    streaming = document.get("stream") is True
     if "messages" in document:
-        return Prompt(model, _messages(document["messages"]), exact=False, streaming=streaming)
+        return Prompt(model, _messages(document["messages"]), exact=False)
     for key in ("prompt", "input"):
         if key in document:
             content, exact = _prompt(document[key], key)
-            return Prompt(model, content, exact, streaming)
+            return Prompt(model, content, exact)
     raise BadRequestError("the request body has neither prompt nor messages nor input")
 
 

@@ -78,16 +78,15 @@ class Pulls:
 
     async def begin(self, request_id: str, remote: Remote) -> bool:
         """Whether `remote` answers and still holds the blocks; remembers it for `ended`."""
+        self._remotes[request_id] = remote
         try:
-            holds = await side_channel.ask(remote.host, remote.port, side_channel.HOLDS, remote.request_id)
+            if await side_channel.ask(remote.host, remote.port, side_channel.HOLDS, remote.request_id):
+                return True
+            LOG.warning("%s:%s does not hold the blocks of %s", remote.host, remote.port, remote.request_id)
         except OSError as error:
             LOG.warning("NIXL handshake with %s:%s failed: %s", remote.host, remote.port, error)
-            return False
-        if holds:
-            self._remotes[request_id] = remote
-        else:
-            LOG.warning("%s:%s does not hold the blocks of %s", remote.host, remote.port, remote.request_id)
-        return holds
+        del self._remotes[request_id]
+        return False
 
     def ended(self, request_id: str) -> None:
         """The transfer is through, or nobody wants it any more: the blocks over there may go."""

@@ -5,18 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 import sys
 import uuid
 from typing import TYPE_CHECKING
-
-from aiohttp import web
 
 from lab.stand_ins.model_server import arguments, physics, side_channel
 from lab.stand_ins.model_server.kv_transfer import Pulls, SideChannel
 from lab.stand_ins.model_server.metrics import Metrics
 from lab.stand_ins.model_server.runtime import Runtime
 from lab.stand_ins.model_server.server import Server
+from lab.stand_ins.serving import serving, stop_signal
 from simulation.engine import Engine
 
 if TYPE_CHECKING:
@@ -52,9 +50,7 @@ def _check_pool(asked: ServeArguments, numbers: Physics) -> None:
 
 
 async def _serve(asked: ServeArguments, numbers: Physics) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop = stop_signal()
     LOG.info("loading %s, %s s", asked.model, numbers.load_seconds)
     if await _set_within(stop, numbers.load_seconds):
         return  # nothing listens before the weights are in, so nothing has to be drained
@@ -64,15 +60,11 @@ async def _serve(asked: ServeArguments, numbers: Physics) -> None:
     channel = _side_channel(asked)
     listener = await _listen(channel, runtime)
     server = Server(asked, runtime, pulls, channel)
-    runner = web.AppRunner(server.application(), access_log=None, handle_signals=False)
-    await runner.setup()
-    site = web.TCPSite(runner, asked.host, asked.port, backlog=2048)
-    await site.start()
-    LOG.info("serving %s on %s:%d", ", ".join(asked.served_model_names), asked.host, asked.port)
-    await stop.wait()
-    await _drain(server, runtime, asked.shutdown_timeout)
-    await pulls.settled()
-    await runner.cleanup()
+    async with serving(server.application(), asked.port, host=asked.host):
+        LOG.info("serving %s on %s:%d", ", ".join(asked.served_model_names), asked.host, asked.port)
+        await stop.wait()
+        await _drain(server, runtime, asked.shutdown_timeout)
+        await pulls.settled()
     if listener is not None:
         listener.close()
 

@@ -6,9 +6,9 @@ import os
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from lab.stand_ins.model_server.exposition import Histogram, Page, Value
+from lab.stand_ins.exposition import Family, Histogram, Value, counter, gauge, histogram, render
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,11 +16,14 @@ if TYPE_CHECKING:
     from lab.stand_ins.model_server.arguments import ServeArguments
     from simulation.engine import Load
 
+F = TypeVar("F", Family[Value], Family[Histogram])
+
 ENGINE = "0"  # the label of the only engine of a server without data parallelism
 REASONS = ("capacity", "deferred")
 SOURCES = ("local_compute", "local_cache_hit", "external_kv_transfer")
 FINISHED_REASONS = ("stop", "length", "abort", "error", "repetition")
 
+_LABELS = ("engine", "model_name")
 _FIRST_TOKEN = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160)
 _FIRST_TOKEN_LONG = (640, 2560)
 _PER_TOKEN = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80)
@@ -51,12 +54,12 @@ class Metrics:
     """The registry of one server; every series exists from start, as on the real one."""
 
     def __init__(self, arguments: ServeArguments, total_blocks: int) -> None:
-        self._page = Page()
-        self._labels = {"engine": ENGINE, "model_name": arguments.served_model_names[0]}
+        self._families: list[Family[Value] | Family[Histogram]] = []
+        self._model = arguments.served_model_names[0]
         self._prefix_caching = arguments.prefix_caching
-        self._cpu = self._process("process_cpu_seconds_total", "counter", "User and system CPU time.")
-        self._memory = self._process("process_resident_memory_bytes", "gauge", "Resident memory.")
-        self._process("process_start_time_seconds", "gauge", "Start time since the epoch.").set(time.time())
+        self._cpu = self._add(counter("process_cpu_seconds_total", "User and system CPU time.")).of()
+        self._memory = self._add(gauge("process_resident_memory_bytes", "Resident memory.")).of()
+        self._add(gauge("process_start_time_seconds", "Start time since the epoch.")).of().set(time.time())
         self._running = self._gauge("num_requests_running", "Number of requests in model execution batches.")
         self._waiting = self._gauge("num_requests_waiting", "Number of requests waiting to be processed.")
         self._waiting_by = self._gauges("num_requests_waiting_by_reason", "Waiting requests.", "reason", REASONS)
@@ -142,7 +145,7 @@ class Metrics:
         self._kv_usage.set(load.kv_usage)
         self._cpu.set(time.process_time())
         self._memory.set(_resident_bytes())
-        return self._page.render()
+        return render(self._families)
 
     def _cache_config(self, arguments: ServeArguments, total_blocks: int) -> None:
         labels = {
@@ -153,36 +156,30 @@ class Metrics:
             "gpu_memory_utilization": str(arguments.gpu_memory_utilization),
             "num_gpu_blocks": str(total_blocks),
         }
-        info = Value("vllm:cache_config_info", labels)
-        info.set(1)
-        self._page.add("vllm:cache_config_info", "gauge", "LLMEngine CacheConfig.", info)
+        info = gauge("vllm:cache_config_info", "LLMEngine CacheConfig.", *labels)
+        self._add(info).of(*labels.values()).set(1)
 
-    def _process(self, name: str, kind: str, text: str) -> Value:
-        value = Value(name, {})
-        self._page.add(name, kind, text, value)
-        return value
+    def _add(self, family: F) -> F:
+        self._families.append(family)
+        return family
 
     def _gauge(self, name: str, text: str) -> Value:
-        return self._values(f"vllm:{name}", "gauge", text, "", ("",))[""]
+        return self._add(gauge(f"vllm:{name}", text, *_LABELS)).of(ENGINE, self._model)
 
     def _gauges(self, name: str, text: str, label: str, values: Sequence[str]) -> dict[str, Value]:
-        return self._values(f"vllm:{name}", "gauge", text, label, values)
+        family = self._add(gauge(f"vllm:{name}", text, *_LABELS, label))
+        return {value: family.of(ENGINE, self._model, value) for value in values}
 
     def _counter(self, name: str, text: str) -> Value:
-        return self._values(f"vllm:{name}_total", "counter", text, "", ("",))[""]
+        return self._add(counter(f"vllm:{name}_total", text, *_LABELS)).of(ENGINE, self._model)
 
     def _counters(self, name: str, text: str, label: str, values: Sequence[str]) -> dict[str, Value]:
-        return self._values(f"vllm:{name}_total", "counter", text, label, values)
-
-    def _values(self, name: str, kind: str, text: str, label: str, values: Sequence[str]) -> dict[str, Value]:
-        series = {value: Value(name, self._labels | ({label: value} if label else {})) for value in values}
-        self._page.add(name, kind, text, *series.values())
-        return series
+        family = self._add(counter(f"vllm:{name}_total", text, *_LABELS, label))
+        return {value: family.of(ENGINE, self._model, value) for value in values}
 
     def _histogram(self, name: str, text: str, buckets: Sequence[float]) -> Histogram:
-        histogram = Histogram(f"vllm:{name}", self._labels, buckets)
-        self._page.add(f"vllm:{name}", "histogram", text, histogram)
-        return histogram
+        bounds = [float(bound) for bound in buckets]  # the real one's client writes `1.0`
+        return self._add(histogram(f"vllm:{name}", text, bounds, *_LABELS)).of(ENGINE, self._model)
 
 
 def _resident_bytes() -> int:

@@ -86,7 +86,7 @@ class Runtime:
 
     def abort(self, request_id: str, reason: str = ABORT) -> None:
         """End a request that has not finished; no effect on any other."""
-        if self.engine.abort(self._loop.time(), request_id):
+        if request_id in self._streams and self.engine.abort(self._loop.time(), request_id):
             stream = self._pop(request_id)
             self._metrics.ended_early(reason)
             if stream.request.remote_prefill and stream.generated == 0:

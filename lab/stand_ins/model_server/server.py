@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from lab.stand_ins.exposition import CONTENT_TYPE
 from lab.stand_ins.model_server import kv_transfer, openai_api
 from lab.stand_ins.model_server.arguments import VLLM_VERSION
-from lab.stand_ins.model_server.exposition import CONTENT_TYPE
 from lab.stand_ins.model_server.openai_api import ApiError, Chunks, Completion
 from lab.stand_ins.model_server.runtime import ABORT
 from simulation.engine import Request
@@ -30,8 +30,6 @@ ACCESS = logging.getLogger("vllm.stand_in.access")
 
 # A 131,072-token prompt as JSON numbers is about 0.9 MB; vLLM itself sets no limit.
 MAX_BODY_BYTES = 64 * 2**20
-# How often closed connections are looked for; only bounds how long an abandoned request keeps its blocks.
-DISCONNECT_POLL_SECONDS = 0.1
 
 
 class Server:
@@ -49,11 +47,10 @@ class Server:
         self._pulls = pulls
         self._channel = channel
         self._created = int(time.time())
-        self._connections: dict[str, web.Request] = {}
         self.draining = False
 
     def application(self) -> web.Application:
-        """The routes, with access log and disconnect watch."""
+        """The routes, with access log."""
         middlewares = [self._access_log] if self._arguments.access_log else []
         app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=middlewares)
         app.router.add_get("/health", self._health)
@@ -63,7 +60,6 @@ class Server:
         app.router.add_get("/v1/models", self._models)
         app.router.add_post("/v1/completions", self._completions)
         app.router.add_post("/v1/chat/completions", self._chat)
-        app.cleanup_ctx.append(self._disconnect_watch)
         return app
 
     async def _health(self, _request: web.Request) -> web.Response:
@@ -117,10 +113,9 @@ class Server:
         request_id = f"{kind}-{request.headers.get('X-Request-Id') or uuid.uuid4().hex}"
         # The engine's own id is unique whatever the client sends.
         engine_id = f"{request_id}-{uuid.uuid4().hex[:8]}"
-        stream = await self._submit(completion, engine_id, arrival)
-        self._connections[engine_id] = request
         identity = {"id": request_id, "created": int(time.time()), "model": completion.model}
         try:
+            stream = await self._submit(completion, engine_id, arrival)
             if completion.stream:
                 return await self._stream(request, completion, stream, Chunks(completion, identity))
             reason = await stream.finished()
@@ -128,9 +123,9 @@ class Server:
             body = openai_api.answer(completion, identity, stream.generated, reason, held)
             return web.Response(body=body, content_type="application/json")
         finally:
-            self._connections.pop(engine_id, None)
-            if stream.ended is None:
-                self._runtime.abort(engine_id)
+            # The client may have gone at any await above. Neither has an effect on what is through.
+            self._runtime.abort(engine_id)
+            self._pulls.ended(engine_id)
 
     async def _submit(self, completion: Completion, engine_id: str, arrival: float) -> Stream:
         params = completion.kv_transfer_params
@@ -185,19 +180,6 @@ class Server:
         except ConnectionError:
             pass  # the client has gone; the caller aborts what is left
         return response
-
-    async def _disconnect_watch(self, _app: web.Application):  # noqa: ANN202 - an async generator for aiohttp
-        task = asyncio.create_task(self._abort_disconnected())
-        yield
-        task.cancel()
-
-    async def _abort_disconnected(self) -> None:
-        """Abort requests whose client has gone: aiohttp lets their handlers run on, vLLM does not."""
-        while True:
-            await asyncio.sleep(DISCONNECT_POLL_SECONDS)
-            for engine_id, request in list(self._connections.items()):
-                if request.transport is None or request.transport.is_closing():
-                    self._runtime.abort(engine_id)
 
     @web.middleware
     async def _access_log(

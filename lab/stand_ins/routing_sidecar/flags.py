@@ -1,15 +1,15 @@
 """Which command lines the routing sidecar of a version accepts.
 
 The real binary of a version knows its own flags only, so the version is baked into the image (STAND_IN_ROUTER_VERSION)
-and not a flag. As pflag does it: `--flag=value` or `--flag value`, a bare switch is true, `--switch false` is not a
-value of it, an unknown flag or a bad value is exit status 2; values that do not fit together are exit status 1.
+and not a flag.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lab.stand_ins.go_flags import InvalidOptionsError, port, read
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,61 +19,51 @@ CONNECTORS = ("nixlv2", "shared-storage", "sglang", "mooncake", "offloading")
 STAGES = ("prefiller", "decoder", "encoder")
 
 
-class UsageError(Exception):
-    """The command line itself is wrong: exit status 2."""
-
-
-class InvalidOptionsError(Exception):
-    """Every flag is known, but the sidecar cannot run like this: exit status 1."""
-
-
 class _Flag(NamedTuple):
-    kind: str  # text | switch | number | duration | list
-    default: str
+    default: Any
     versions: tuple[str, ...] = VERSIONS
     instead: str = ""  # what to use in place of a deprecated flag
     deprecated_in: tuple[str, ...] = ()
 
 
 _FLAGS: dict[str, _Flag] = {
-    "port": _Flag("text", "8000"),
-    "model-server-port": _Flag("text", ""),
-    "vllm-port": _Flag("text", "8200", instead="model-server-port", deprecated_in=VERSIONS),
-    "data-parallel-size": _Flag("number", "1"),
-    "kv-connector": _Flag("text", "nixlv2"),
-    "ec-connector": _Flag("text", ""),
-    "secure-serving": _Flag("switch", "true", versions=("0.11",)),
-    "secure-proxy": _Flag("switch", "true", instead="secure-serving", deprecated_in=("0.11",)),
-    "cert-path": _Flag("text", ""),
-    "enable-ssrf-protection": _Flag("switch", "false"),
-    "inference-pool": _Flag("text", ""),
-    "pool-group": _Flag("text", "inference.networking.k8s.io"),
-    "enable-prefiller-sampling": _Flag("switch", "false"),
-    "enable-tls": _Flag("list", ""),
-    "tls-insecure-skip-verify": _Flag("list", ""),
-    "tls-min-version": _Flag("text", "", versions=("0.11",)),
-    "tls-cipher-suites": _Flag("list", "", versions=("0.11",)),
-    "max-idle-conns-per-host": _Flag("number", "1000"),
-    "prefill-max-retries": _Flag("number", "0"),
-    "prefill-retry-backoff": _Flag("duration", "200ms"),
-    "decode-chunk-size": _Flag("number", "0"),
-    "mooncake-bootstrap-port": _Flag("number", "8998"),
-    "p2p-connector-port": _Flag("number", "7777"),
-    "enable-p2p-pull": _Flag("switch", "false"),
-    "tracing": _Flag("switch", "false"),
-    "metrics-port": _Flag("number", "0"),
-    "metrics-cert-dir": _Flag("text", "", versions=("0.11",)),
-    "configuration": _Flag("text", ""),
-    "configuration-file": _Flag("text", ""),
-    "zap-devel": _Flag("switch", "false"),
-    "zap-encoder": _Flag("text", "json"),
-    "zap-log-level": _Flag("text", "info"),
-    "zap-stacktrace-level": _Flag("text", ""),
-    "zap-time-encoding": _Flag("text", ""),
+    "port": _Flag("8000"),
+    "model-server-port": _Flag(""),
+    "vllm-port": _Flag("8200", instead="model-server-port", deprecated_in=VERSIONS),
+    "data-parallel-size": _Flag(1),
+    "kv-connector": _Flag("nixlv2"),
+    "ec-connector": _Flag(""),
+    "secure-serving": _Flag(default=True, versions=("0.11",)),
+    "secure-proxy": _Flag(default=True, instead="secure-serving", deprecated_in=("0.11",)),
+    "cert-path": _Flag(""),
+    "enable-ssrf-protection": _Flag(default=False),
+    "inference-pool": _Flag(""),
+    "pool-group": _Flag("inference.networking.k8s.io"),
+    "enable-prefiller-sampling": _Flag(default=False),
+    "enable-tls": _Flag(()),
+    "tls-insecure-skip-verify": _Flag(()),
+    "tls-min-version": _Flag("", versions=("0.11",)),
+    "tls-cipher-suites": _Flag((), versions=("0.11",)),
+    "max-idle-conns-per-host": _Flag(1000),
+    "prefill-max-retries": _Flag(0),
+    "prefill-retry-backoff": _Flag(0.2),
+    "decode-chunk-size": _Flag(0),
+    "mooncake-bootstrap-port": _Flag(8998),
+    "p2p-connector-port": _Flag(7777),
+    "enable-p2p-pull": _Flag(default=False),
+    "tracing": _Flag(default=False),
+    "metrics-port": _Flag(0),
+    "metrics-cert-dir": _Flag("", versions=("0.11",)),
+    "configuration": _Flag(""),
+    "configuration-file": _Flag(""),
+    "zap-devel": _Flag(default=False),
+    "zap-encoder": _Flag("json"),
+    "zap-log-level": _Flag("info"),
+    "zap-stacktrace-level": _Flag(""),
+    "zap-time-encoding": _Flag(""),
 }
 # Accepted by the real one, of no use without what they stand for.
 _NOT_IN_THE_STAND_IN = ("ec-connector", "enable-tls", "configuration", "configuration-file", "decode-chunk-size")
-_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,29 +87,29 @@ def parse(argv: Sequence[str], version: str) -> Options:
 
     Raises:
         UsageError: unknown flag, bad value or a stray argument.
+        HelpRequestedError: `-h` or `--help`.
         InvalidOptionsError: a version, connector or combination that cannot run.
     """
     dialect = ".".join(version.split(".")[:2])
     if dialect not in VERSIONS:
         raise InvalidOptionsError(f"STAND_IN_ROUTER_VERSION={version!r}: this stand-in speaks {', '.join(VERSIONS)}")
     flags = {name: flag for name, flag in _FLAGS.items() if dialect in flag.versions}
-    given = _read(argv, flags)
-    values = {name: given.get(name, flag.default) for name, flag in flags.items()}
-    for name, flag in flags.items():
-        _check(name, flag, values[name])
+    defaults = {name: flag.default for name, flag in flags.items()}
+    given = read("pd-sidecar", argv, defaults)
+    values = defaults | given
     _validate(values)
     secure = values.get("secure-serving", values["secure-proxy"])
-    if "secure-proxy" in given and "secure-serving" not in given:
-        secure = given["secure-proxy"]
+    if "secure-serving" not in given:
+        secure = given.get("secure-proxy", secure)
     return Options(
-        port=_port("port", values["port"]),
-        model_server_port=_port("model-server-port", _model_server_port(given, values)),
-        secure_serving=_switch(secure),
+        port=port("port", values["port"]),
+        model_server_port=port("model-server-port", values["model-server-port"] or values["vllm-port"]),
+        secure_serving=secure,
         cert_path=values["cert-path"],
-        ssrf_protection=_switch(values["enable-ssrf-protection"]),
-        prefiller_sampling=_switch(values["enable-prefiller-sampling"]),
-        prefill_max_retries=int(values["prefill-max-retries"]),
-        prefill_retry_backoff_seconds=_duration(values["prefill-retry-backoff"]),
+        ssrf_protection=values["enable-ssrf-protection"],
+        prefiller_sampling=values["enable-prefiller-sampling"],
+        prefill_max_retries=values["prefill-max-retries"],
+        prefill_retry_backoff_seconds=values["prefill-retry-backoff"],
         debug_log=values["zap-log-level"] == "debug" or values["zap-log-level"].isdecimal(),
         warnings=tuple(
             f"Flag --{name} has been deprecated, use --{flags[name].instead} instead"
@@ -129,87 +119,17 @@ def parse(argv: Sequence[str], version: str) -> Options:
     )
 
 
-def usage(version: str) -> str:
-    """The flags of `version`, one a line."""
-    dialect = ".".join(version.split(".")[:2])
-    lines = [f"      --{name} {flag.kind}" for name, flag in sorted(_FLAGS.items()) if dialect in flag.versions]
-    return "\n".join(["Usage of pd-sidecar:", *lines])
-
-
-def _read(argv: Sequence[str], flags: Mapping[str, _Flag]) -> dict[str, str]:
-    given: dict[str, str] = {}
-    rest = list(argv)
-    while rest:
-        argument = rest.pop(0)
-        if not argument.startswith("--"):
-            raise UsageError(f"unknown argument {argument!r}")
-        name, equals, value = argument[2:].partition("=")
-        if name not in flags:
-            raise UsageError(f"unknown flag: --{name}")
-        if not equals:
-            if flags[name].kind == "switch":
-                value = "true"
-            elif rest:
-                value = rest.pop(0)
-            else:
-                raise UsageError(f"flag needs an argument: --{name}")
-        # A list may be given several times and then grows; of anything else the last one counts.
-        given[name] = f"{given[name]},{value}" if flags[name].kind == "list" and given.get(name) else value
-    return given
-
-
-def _check(name: str, flag: _Flag, value: str) -> None:
-    try:
-        if flag.kind == "switch":
-            _switch(value)
-        elif flag.kind == "number":
-            int(value)
-        elif flag.kind == "duration":
-            _duration(value)
-    except ValueError as error:
-        raise UsageError(f'invalid argument "{value}" for "--{name}" flag: {error}') from error
-
-
-def _validate(values: Mapping[str, str]) -> None:
+def _validate(values: Mapping[str, Any]) -> None:
     connector = values["kv-connector"]
     if connector not in CONNECTORS:
         raise InvalidOptionsError(f"--kv-connector must be one of: {', '.join(CONNECTORS)}; got {connector!r}")
     if connector != "nixlv2":
         raise InvalidOptionsError(f"--kv-connector={connector}: this stand-in has nixlv2 only")
     for name in ("enable-tls", "tls-insecure-skip-verify"):
-        if not set(filter(None, values[name].split(","))) <= set(STAGES):
+        if not set(values[name]) <= set(STAGES):
             raise InvalidOptionsError(f"--{name} stages must be one of: {', '.join(STAGES)}")
     for name in _NOT_IN_THE_STAND_IN:
         if values[name] != _FLAGS[name].default:
-            raise InvalidOptionsError(f"--{name}={values[name]}: this stand-in does not have it")
-    if _switch(values["enable-ssrf-protection"]) and not values["inference-pool"]:
+            raise InvalidOptionsError(f"--{name}={values[name]!r}: this stand-in does not have it")
+    if values["enable-ssrf-protection"] and not values["inference-pool"]:
         raise InvalidOptionsError("--inference-pool is required when --enable-ssrf-protection is true")
-
-
-def _model_server_port(given: Mapping[str, str], values: Mapping[str, str]) -> str:
-    if given.get("model-server-port"):
-        return given["model-server-port"]
-    return values["vllm-port"]
-
-
-def _port(name: str, value: str) -> int:
-    if not value.isdecimal() or int(value) not in range(1, 65536):
-        raise InvalidOptionsError(f"--{name}={value!r} is not a port")
-    return int(value)
-
-
-def _switch(value: str) -> bool:
-    """As Go's strconv.ParseBool."""
-    if value in {"1", "t", "T", "true", "TRUE", "True"}:
-        return True
-    if value in {"0", "f", "F", "false", "FALSE", "False"}:
-        return False
-    raise ValueError("not a boolean")
-
-
-def _duration(value: str) -> float:
-    """Seconds of a Go duration such as `1m30s` or `200ms`."""
-    parts = re.findall(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h)", value)
-    if value != "0" and "".join(number + unit for number, unit in parts) != value:
-        raise ValueError("not a duration")
-    return sum(float(number) * _UNITS[unit] for number, unit in parts)

@@ -7,7 +7,6 @@ import json
 import logging
 import random
 import uuid
-from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,6 @@ import aiohttp
 from aiohttp import web
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
     from contextlib import AbstractAsyncContextManager
 
     from lab.stand_ins.routing_sidecar.flags import Options
@@ -25,8 +23,6 @@ LOG = logging.getLogger("proxy server")
 PREFILL_HEADER = "x-prefiller-host-port"
 REQUEST_ID_HEADER = "x-request-id"
 DISAGGREGATED_PATHS = frozenset({"/v1/completions", "/v1/chat/completions"})
-DISCONNECT_POLL_SECONDS = 0.1
-CLIENT_CLOSED_REQUEST = 499  # as proxies log it
 _RETRYABLE = {HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT}
 # These belong to one connection, not to the message (RFC 9110, 7.6.1); the length is set anew by whoever sends.
 _HOP_BY_HOP = frozenset(
@@ -55,7 +51,7 @@ class Proxy:
     def application(self) -> web.Application:
         """One handler for every path and method."""
         app = web.Application(client_max_size=64 * 2**20)
-        app.router.add_route("*", "/{path:.*}", self._handle)
+        app.router.add_route("*", "/{path:.*}", self._route)
         app.cleanup_ctx.append(self._client)
         return app
 
@@ -66,11 +62,6 @@ class Proxy:
         self._session = aiohttp.ClientSession(timeout=timeout, connector=connector, auto_decompress=False)
         yield
         await self._session.close()
-
-    async def _handle(self, request: web.Request) -> web.StreamResponse:
-        response = await _while_connected(request, self._route(request))
-        # The client has gone, so nobody reads this one.
-        return web.Response(status=CLIENT_CLOSED_REQUEST) if response is None else response
 
     async def _route(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
@@ -182,24 +173,6 @@ def prefill_request(asked: dict[str, Any]) -> dict[str, Any]:
         "remote_port": None,
     }
     return {**kept, "stream": False, "max_tokens": 1, "max_completion_tokens": 1, "kv_transfer_params": params}
-
-
-async def _while_connected(request: web.Request, work: Awaitable[web.StreamResponse]) -> web.StreamResponse | None:
-    """Run `work` while the client is there; cancel it (and with it the upstream request) when the client has gone."""
-    task = asyncio.ensure_future(work)
-    try:
-        while not task.done():
-            await asyncio.wait({task}, timeout=DISCONNECT_POLL_SECONDS)
-            if not task.done() and (request.transport is None or request.transport.is_closing()):
-                task.cancel()
-                with suppress(asyncio.CancelledError, ConnectionError):
-                    await task
-                return None
-        return task.result()
-    except ConnectionError:
-        return None  # it went while something was written to it
-    finally:
-        task.cancel()
 
 
 def _headers(request: web.Request) -> dict[str, str]:

@@ -19,12 +19,14 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from lab import addons, toolchain
+from lab import addons
 from lab.addons import applying, dns, inference_pool, keda, metrics_gate, model_hub, prometheus, service_ca, storage
 from lab.addons.kubectl import Kubectl
 from lab.addons.readiness import Observation
-from lab.addons.reading import NoAnswerError
+from lab.api import ApiError
 from lab.paths import CHECKOUT
+from lab.progress import Progress
+from lab.tools import toolchain
 from tests.engine import api_server as kubernetes
 from tests.engine import node
 from tests.engine.api_server import wait_for
@@ -47,7 +49,7 @@ def where(api):
     def get(path):
         answer = api.get(path)
         if answer is None:
-            raise NoAnswerError(f"{path}: 404")
+            raise ApiError(f"{path}: 404")
         return answer
 
     return replace(addons.site(api.kubeconfig), read=lambda _: get)
@@ -57,7 +59,7 @@ def where(api):
 def applied(api, where):
     """Everything applied, those that can be ready twice; says what an addon lacks at that moment."""
     for _ in range(2):
-        addons.apply(api.kubeconfig, addons=READY_AT_ONCE, where=where, timeout_seconds=120)
+        addons.apply(api.kubeconfig, Progress(), addons=READY_AT_ONCE, where=where, timeout_seconds=120)
     kubectl, get = Kubectl(where.kubectl, api.kubeconfig), where.read(api.kubeconfig)
     for addon in HELD_UP_BY_PODS:
         applying.apply_one(addon, where, kubectl, get, time.monotonic() + 60)

@@ -3,6 +3,7 @@
 import contextlib
 import http.client
 import json
+import socket
 
 import pytest
 
@@ -102,6 +103,22 @@ def test_a_prefill_engine_that_is_gone_fails_the_request(decode_server):
         params = prefill(gone)
     status, _ = decode_server.post("/v1/completions", ask(3, kv_transfer_params=params))
     assert status == 500
+
+
+def test_a_client_that_goes_away_before_the_transfer_begins_sets_the_blocks_free(prefill_server, decode_server):
+    with socket.create_server(("127.0.0.1", 0)) as silent, contextlib.ExitStack() as opened:
+        silent.settimeout(20)
+
+        def question() -> dict:
+            connection = opened.enter_context(silent.accept()[0])
+            return json.loads(opened.enter_context(connection.makefile()).readline())
+
+        params = prefill(prefill_server, "left") | {"remote_port": silent.getsockname()[1]}
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", decode_server.port)) as connection:
+            connection.request("POST", "/v1/completions", json.dumps(ask(3, kv_transfer_params=params)))
+            assert question()["ask"] == "holds"
+        assert question() == {"ask": "pulled", "request_id": params["remote_request_id"]}
+    assert decode_server.metrics()["vllm:num_requests_waiting"] == 0
 
 
 @pytest.mark.parametrize("params", [{"do_remote_prefill": True}, {"do_remote_prefill": True, "remote_host": "x"}])

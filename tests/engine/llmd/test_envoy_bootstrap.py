@@ -16,9 +16,10 @@ from typing import Any
 
 import pytest
 
-from lab.cache import appearing_directory, content_hash, locked
+from lab.locks import locked
 from lab.paths import cache_root
-from lab.python_packages import install
+from lab.tools.cache import appearing_directory, content_hash
+from lab.tools.python_packages import install
 from llmd import envoy as bootstrap_of
 from llmd.router import EXT_PROC_PORT
 

@@ -84,11 +84,18 @@ def test_rates_and_owners_change_and_a_retained_claim_outlives_it_all(dev: Stack
     another_rate_rolls_the_router_and_its_scaler_and_nothing_else(dev, api_server)
     the_number_of_replicas_changes_hands_and_back(dev, api_server)
 
+    claim = f"/api/v1/namespaces/{CO}/persistentvolumeclaims/tiny-co-model-cache"
+    weights = api_server.request("GET", claim)["metadata"]["uid"]
     dev.destroy()
     try:
         assert names(api_server, "/api/v1/namespaces") == [CO]
-        assert names(api_server, f"/api/v1/namespaces/{CO}/persistentvolumeclaims") == ["tiny-co-model-cache"]
+        assert api_server.request("GET", claim)["metadata"]["uid"] == weights
         assert names(api_server, f"/apis/apps/v1/namespaces/{CO}/deployments") == []
+
+        dev.up()  # and finds its weights again
+        assert api_server.request("GET", claim)["metadata"]["uid"] == weights
+        dev.destroy()
+        assert names(api_server, "/api/v1/namespaces") == [CO]
     finally:
         api_server.request("DELETE", f"/api/v1/namespaces/{CO}")
         wait_for(lambda: api_server.get(f"/api/v1/namespaces/{CO}") is None, f"namespace {CO} to go")

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from llmd.outputs import EnvironmentOutputs
 from tests.program import program
 
 MODELS = ["tiny-pd", "tiny-co"]
@@ -23,6 +24,11 @@ def peak(run: program.Program, model: str) -> str:
     return line.split(":")[1].strip()
 
 
+def told(run: program.Program, model: str) -> str:
+    """The text of V_P that day-2 commands read."""
+    return EnvironmentOutputs.from_dict(run.exports["environment"]).model(model).rates.path_text
+
+
 def queries(run: program.Program, scaled_object: str) -> dict[str, str]:
     triggers = run.one("ScaledObject", scaled_object).inputs["spec"]["triggers"]
     return {trigger["name"]: trigger["metadata"]["query"] for trigger in triggers}
@@ -32,14 +38,15 @@ RATES = [(2696, "2696"), (2696.5, "2696.5"), (15928.0, "15928"), (2787.1234, "27
 
 
 @pytest.mark.parametrize(("rate", "text"), RATES)
-def test_co_located_picker_and_query_carry_the_same_rate(rate, text):
+def test_co_located_every_reader_carries_the_same_rate(rate, text):
     run = program.dev({"models.tiny-co.calibration.pathThroughput": rate})
+    assert told(run, "tiny-co") == text
     assert peak(run, "tiny-co") == text
     assert f"/ {text})" in queries(run, "tiny-co-server")["prefill-backlog"]
 
 
 @pytest.mark.parametrize(("rate", "text"), [(2696, "2696"), (2696.5, "2696.5")])
-def test_by_path_picker_and_query_carry_the_same_rate(rate, text):
+def test_by_path_every_reader_carries_the_same_rate(rate, text):
     run = program.dev(
         {
             "models.tiny-pd.calibration.pathThroughput": rate,
@@ -47,6 +54,7 @@ def test_by_path_picker_and_query_carry_the_same_rate(rate, text):
             "models.tiny-pd.slo.ttftSeconds": 4.0,
         }
     )
+    assert told(run, "tiny-pd") == text
     assert peak(run, "tiny-pd") == text
     assert f"/ {text})" in queries(run, "tiny-pd-prefill")["prefill-backlog"]
 

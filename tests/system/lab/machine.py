@@ -6,7 +6,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab import cgroups, isolation, ports
+from lab.linux import cgroups, isolation
+from lab.node import ports
 from lab.paths import Instance
 
 

@@ -5,60 +5,32 @@ import json
 import os
 import re
 import socket
+import ssl
 import sys
+import tempfile
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 from aiohttp import web
 
+from lab.stand_ins.signing import issue, new_authority
+from llmd import envoy as program_envoy
+from tests.unit.lab.picker_configs import PREFILL_DECODE
+
 ROOT = Path(__file__).resolve().parents[3]
 NAMESPACE = "pd-test"
 POOL = "pd"
 MODEL = "dummy"
 SELECTOR = {"llm-d.ai/model": POOL}
+AUTHORITY = new_authority("cluster")
+PAIR = issue(AUTHORITY, ["localhost"])
 _DEADLINE_SECONDS = 20.0
 _SAMPLE = re.compile(r"^([a-z_]+)(?:\{([^}]*)\})? (\S+)$", re.MULTILINE)
-
-PREFILL_DECODE_CONFIG = """
-apiVersion: {api_version}
-kind: EndpointPickerConfig
-plugins:
-- type: always-disagg-pd-decider
-- type: disagg-profile-handler
-  parameters:
-    deciders:
-      prefill: always-disagg-pd-decider
-- type: prefill-filter
-- type: decode-filter
-- type: approx-prefix-cache-producer
-  parameters:
-    maxPrefixTokensToMatch: 131072
-- type: inflight-load-producer
-- type: prefix-cache-affinity-filter
-  parameters:
-    peakPrefillThroughput: 33821
-- type: token-load-scorer
-- type: active-request-scorer
-- type: max-score-picker
-schedulingProfiles:
-- name: prefill
-  plugins:
-  - pluginRef: prefill-filter
-  - pluginRef: prefix-cache-affinity-filter
-  - pluginRef: token-load-scorer
-  - pluginRef: max-score-picker
-- name: decode
-  plugins:
-  - pluginRef: decode-filter
-  - pluginRef: active-request-scorer
-  - pluginRef: max-score-picker
-"""
 
 
 async def until(what: str, probe: Callable[[], Awaitable[object]], *, wanted: object = True) -> None:
@@ -100,22 +72,27 @@ class Kubernetes:
         application.router.add_get(f"/api/v1/namespaces/{NAMESPACE}/pods", self._list_pods)
         application.router.add_post("/apis/authentication.k8s.io/v1/tokenreviews", self._token_review)
         application.router.add_post("/apis/authorization.k8s.io/v1/subjectaccessreviews", self._access_review)
-        async with _serving(application, "127.0.0.1", self.port):
+        with tempfile.NamedTemporaryFile("w") as pair:
+            pair.write(PAIR.key + PAIR.certificate)
+            pair.flush()
+            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            context.load_cert_chain(pair.name)
+        async with _serving(application, "127.0.0.1", self.port, context):
             try:
                 yield
             finally:
                 for _, queue in self._watchers:
                     queue.put_nowait({})
 
-    def kubeconfig(self, path: Path) -> Path:
-        entry = {
-            "current-context": "t",
-            "contexts": [{"name": "t", "context": {"cluster": "t", "user": "t"}}],
-            "clusters": [{"name": "t", "cluster": {"server": f"http://127.0.0.1:{self.port}"}}],
-            "users": [{"name": "t", "user": {"token": "picker"}}],
+    def service_account(self, folder: Path) -> dict[str, str]:
+        """The environment of a pod with a service account of this cluster."""
+        (folder / "token").write_text("picker")
+        (folder / "ca.crt").write_text(AUTHORITY.certificate)
+        return {
+            "KUBERNETES_SERVICE_HOST": "localhost",
+            "KUBERNETES_SERVICE_PORT": str(self.port),
+            "LAB_SERVICE_ACCOUNT": str(folder),
         }
-        path.write_text(json.dumps(entry))
-        return path
 
     def put_pool(self, target_port: int) -> None:
         spec = {"selector": {"matchLabels": SELECTOR}, "targetPorts": [{"number": target_port}]}
@@ -146,7 +123,7 @@ class Kubernetes:
         return await self._collection(request, self.pods)
 
     async def _collection(self, request: web.Request, collection: dict[str, dict[str, Any]]) -> web.StreamResponse:
-        if request.query.get("watch") != "true":
+        if "watch" not in request.query:
             items = list(collection.values())
             return web.json_response({"metadata": {"resourceVersion": str(self._version)}, "items": items})
         since = int(request.query["resourceVersion"])
@@ -231,10 +208,12 @@ async def _models(_request: web.Request) -> web.Response:
 
 
 @asynccontextmanager
-async def _serving(application: web.Application, address: str, port: int) -> AsyncGenerator[None]:
+async def _serving(
+    application: web.Application, address: str, port: int, context: ssl.SSLContext | None = None
+) -> AsyncGenerator[None]:
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
     await runner.setup()
-    await web.TCPSite(runner, address, port).start()
+    await web.TCPSite(runner, address, port, ssl_context=context).start()
     try:
         yield
     finally:
@@ -288,101 +267,36 @@ class Rig:
         return got
 
 
-def envoy_bootstrap(port: int, admin_port: int, picker_port: int, *, tls: bool) -> dict[str, Any]:
-    """What the standalone chart gives Envoy, without its access to anything but these ports."""
+def envoy_bootstrap(port: int, admin_port: int, picker_port: int, *, tls: bool, as_the_chart: bool) -> dict[str, Any]:
+    """What the program gives Envoy, with these ports instead of a pod's own.
 
-    def address(number: int, host: str = "127.0.0.1") -> dict[str, Any]:
-        return {"socket_address": {"address": host, "port_value": number}}
+    With `as_the_chart` it asks more of the picker, as in the upstream chart: that it takes off a client's routing
+    headers, and that it answers health checks beside ext_proc.
+    """
+    ports = {program_envoy.HTTP_PORT: port, program_envoy.ADMIN_PORT: admin_port, program_envoy.READY_PORT: free_port()}
 
-    kinds = "type.googleapis.com/envoy.extensions"
-    ext_proc = {
-        "@type": f"{kinds}.filters.http.ext_proc.v3.ExternalProcessor",
-        "grpc_service": {"envoy_grpc": {"cluster_name": "ext_proc"}, "timeout": "10s"},
-        "message_timeout": "1000s",
-        "failure_mode_allow": True,
-        "processing_mode": {
-            "request_header_mode": "SEND",
-            "response_header_mode": "SEND",
-            "request_body_mode": "FULL_DUPLEX_STREAMED",
-            "response_body_mode": "FULL_DUPLEX_STREAMED",
-            "request_trailer_mode": "SEND",
-            "response_trailer_mode": "SEND",
-        },
-    }
-    manager = {
-        "@type": f"{kinds}.filters.network.http_connection_manager.v3.HttpConnectionManager",
-        "stat_prefix": "http",
-        "route_config": {
-            "virtual_hosts": [
-                {
-                    "name": "all",
-                    "domains": ["*"],
-                    "routes": [
-                        {
-                            "match": {"prefix": "/"},
-                            "route": {"cluster": "original_destination_cluster", "timeout": "86400s"},
-                        }
-                    ],
-                }
-            ]
-        },
-        "http_filters": [
-            {"name": "envoy.filters.http.ext_proc", "typed_config": ext_proc},
-            {
-                "name": "envoy.filters.http.router",
-                "typed_config": {"@type": f"{kinds}.filters.http.router.v3.Router"},
-            },
-        ],
-    }
-    picker: dict[str, Any] = {
-        "name": "ext_proc",
-        "type": "STATIC",
-        "connect_timeout": "5s",
-        "load_assignment": {
-            "cluster_name": "ext_proc",
-            "endpoints": [{"lb_endpoints": [{"endpoint": {"address": address(picker_port)}}]}],
-        },
-        "health_checks": [
-            {
-                "timeout": "2s",
-                "interval": "10s",
-                "no_traffic_interval": "1s",
-                "unhealthy_threshold": 3,
-                "healthy_threshold": 1,
-                "grpc_health_check": {"service_name": "envoy.service.ext_proc.v3.ExternalProcessor"},
-                "tls_options": {"alpn_protocols": ["h2"]},  # gRPC servers refuse TLS without it
-            }
-        ],
-        "typed_extension_protocol_options": {
-            "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
-                "@type": f"{kinds}.upstreams.http.v3.HttpProtocolOptions",
-                "explicit_http_config": {"http2_protocol_options": {}},
-            }
-        },
-    }
-    if tls:
-        picker["transport_socket"] = {
-            "name": "envoy.transport_sockets.tls",
-            "typed_config": {"@type": f"{kinds}.transport_sockets.tls.v3.UpstreamTlsContext"},
+    def with_ports(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {k: ports.get(v, v) if k == "port_value" else with_ports(v) for k, v in value.items()}
+        return [with_ports(item) for item in value] if isinstance(value, list) else value
+
+    bootstrap = with_ports(program_envoy.bootstrap(ext_proc_port=picker_port, ext_proc_tls=tls))
+    if as_the_chart:
+        resources = bootstrap["static_resources"]
+        (http,) = (each for each in resources["listeners"] if each["name"] == "http")
+        del http["filter_chains"][0]["filters"][0]["typed_config"]["early_header_mutation_extensions"]
+        (picker,) = (each for each in resources["clusters"] if each["name"] == "ext_proc")
+        check = {
+            "timeout": "2s",
+            "interval": "10s",
+            "no_traffic_interval": "1s",
+            "unhealthy_threshold": 3,
+            "healthy_threshold": 1,
+            "grpc_health_check": {"service_name": "envoy.service.ext_proc.v3.ExternalProcessor"},
+            "tls_options": {"alpn_protocols": ["h2"]},  # gRPC servers refuse TLS without it
         }
-    destination = {
-        "name": "original_destination_cluster",
-        "type": "ORIGINAL_DST",
-        "lb_policy": "CLUSTER_PROVIDED",
-        "connect_timeout": "5s",
-        "original_dst_lb_config": {"use_http_header": True, "http_header_name": "x-gateway-destination-endpoint"},
-    }
-    listener = {
-        "name": "vllm",
-        "address": address(port),
-        "filter_chains": [
-            {"filters": [{"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}]}
-        ],
-    }
-    return {
-        "admin": {"address": address(admin_port)},
-        "static_resources": {"listeners": [listener], "clusters": [picker, destination]},
-    }
+        picker["health_checks"] = [check]
+    return bootstrap
 
 
 @asynccontextmanager
@@ -414,12 +328,11 @@ async def rig(
     version: str = "0.11",
     tls: bool = True,
     pool: bool = True,
-    bootstrap: Callable[[int, int, int], dict[str, Any]] | None = None,
+    as_the_chart: bool = True,
 ) -> AsyncGenerator[Rig]:
     """One prefill pod, one decode pod, the pool, the picker and Envoy, all ready.
 
-    `bootstrap` makes Envoy's configuration from the ports of the listener, of the admin interface and of the picker;
-    without it it is the upstream chart's.
+    For `tls` and `as_the_chart` see `envoy_bootstrap`.
     """
     target_port = free_port()
     addresses = {"qwen-prefill-6d5b-aaaaa": "127.0.0.11", "qwen-decode-7c9f-bbbbb": "127.0.0.12"}
@@ -430,18 +343,18 @@ async def rig(
     if pool:
         kubernetes.put_pool(target_port)
     grpc_port, health_port, metrics_port, envoy_port, admin_port = (free_port() for _ in range(5))
-    api_version = "llm-d.ai/v1" if version == "0.11" else "llm-d.ai/v1alpha1"
+    config = PREFILL_DECODE | {"apiVersion": "llm-d.ai/v1" if version == "0.11" else "llm-d.ai/v1alpha1"}
     command, env = picker_command(
         packages,
         *("--pool-name", POOL, "--pool-namespace", NAMESPACE, f"--grpc-port={grpc_port}"),
         *(f"--grpc-health-port={health_port}", f"--metrics-port={metrics_port}", "--zap-encoder=json", "-v=4"),
         *(f"--secure-serving={str(tls).lower()}", "--refresh-prometheus-metrics-interval=1s"),
-        *("--config-text", PREFILL_DECODE_CONFIG.format(api_version=api_version), *arguments),
+        *("--config-text", json.dumps(config), *arguments),
         version=version,
     )
-    env["KUBECONFIG"] = str(kubernetes.kubeconfig(folder / "kubeconfig"))
+    env |= kubernetes.service_account(folder)
     bootstrap_file = folder / "envoy.json"
-    made = (bootstrap or partial(envoy_bootstrap, tls=tls))(envoy_port, admin_port, grpc_port)
+    made = envoy_bootstrap(envoy_port, admin_port, grpc_port, tls=tls, as_the_chart=as_the_chart)
     bootstrap_file.write_text(json.dumps(made))
     async with (
         kubernetes.serve(),
@@ -468,7 +381,7 @@ async def rig(
             async def envoy_routes() -> bool:
                 try:
                     async with client.get(f"http://127.0.0.1:{admin_port}/clusters") as response:
-                        return "health_flags::healthy" in await response.text()
+                        return re.search("(?m)^ext_proc::.*::health_flags::healthy$", await response.text()) is not None
                 except aiohttp.ClientError:
                     return False
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from lab import namespaces, ports
-from lab.control import Control
+from lab.linux import namespaces
+from lab.node import ports
+from lab.node.control import Control
 from lab.paths import Instance
 from tests.system.lab import machine
 from tests.system.lab.lab_under_test import LabUnderTest

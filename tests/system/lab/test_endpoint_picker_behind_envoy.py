@@ -7,15 +7,14 @@ import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
 
-from lab.cache import appearing_directory, content_hash, locked
+from lab.locks import locked
 from lab.paths import cache_root
-from lab.python_packages import install
-from llmd import envoy as program_envoy
+from lab.tools.cache import appearing_directory, content_hash
+from lab.tools.python_packages import install
 from tests.system.lab import picker_rig
 from tests.system.lab.picker_rig import NAMESPACE, ROOT, free_port, picker_command, process, rig, until
 
@@ -281,20 +280,8 @@ async def test_sigterm_lets_open_exchanges_end_and_exits_0(tmp_path, packages, e
             assert await running.picker.wait() == 0
 
 
-def program_bootstrap(port: int, admin_port: int, picker_port: int) -> dict[str, Any]:
-    """What the program gives Envoy, with these ports instead of a pod's own."""
-    ports = {program_envoy.HTTP_PORT: port, program_envoy.ADMIN_PORT: admin_port, program_envoy.READY_PORT: free_port()}
-
-    def with_ports(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {k: ports.get(v, v) if k == "port_value" else with_ports(v) for k, v in value.items()}
-        return [with_ports(item) for item in value] if isinstance(value, list) else value
-
-    return with_ports(program_envoy.bootstrap(ext_proc_port=picker_port))
-
-
 async def test_the_programs_own_envoy_routes_by_it(tmp_path, packages, envoy):
-    async with rig(tmp_path, packages, envoy, OPEN_METRICS, bootstrap=program_bootstrap) as running:
+    async with rig(tmp_path, packages, envoy, OPEN_METRICS, as_the_chart=False) as running:
         sent = [running.complete(unique_prompt(n), stream=bool(n)) for n in range(2)]
         received = await running.received(DECODE, 2)
         await inflight(running, (2, 4096), (2, 4096))
@@ -324,7 +311,7 @@ async def test_plaintext_ext_proc(tmp_path, packages, envoy):
 )
 async def test_exit_status_of_a_refused_start(tmp_path, packages, arguments, status, message):
     command, env = picker_command(packages, *arguments)
-    env["KUBECONFIG"] = str(picker_rig.Kubernetes(free_port()).kubeconfig(tmp_path / "kubeconfig"))
+    env |= picker_rig.Kubernetes(free_port()).service_account(tmp_path)
     async with process(*command, log=tmp_path / "log", env=env) as picker, asyncio.timeout(20):
         assert await picker.wait() == status
     assert message in (tmp_path / "log").read_text()

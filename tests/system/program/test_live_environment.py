@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from cluster import Cluster, Kind, NotYet, wait_for
-from lab import toolchain
 from lab.engine.environment import pulumi_environment
 from lab.engine.install import install
 from lab.paths import Instance
+from lab.tools import toolchain
 from payload.load import Load, Outcome, run
 from tests.engine.stack import PASSPHRASE, Stack, environment, repository_project
 from tests.system.lab.lab_under_test import LabUnderTest
@@ -103,11 +103,13 @@ def observed(stack: Stack, lab: LabUnderTest) -> Observed:
         }:
             raise NotYet(str(sizes()))
 
-    def back() -> None:
-        if set(sizes().values()) != {1}:
-            raise NotYet(str(sizes()))
-
     with recording(lab.instance.kubeconfig, NAMESPACES) as hpas, ThreadPoolExecutor(len(RATES)) as pool:
+
+        def back() -> None:
+            wanted = {name: record.syncs[-1].desired for name, record in hpas.items()}  # as the HPAs themselves say it
+            if {*sizes().values(), *wanted.values()} != {1}:
+                raise NotYet(f"replicas {sizes()}, wanted {wanted}")
+
         loads = {model: pool.submit(load, model) for model in RATES}
         wait_for("the loaded fleets to grow", scaled, timeout_seconds=2 * LOAD_SECONDS)
         changes = stack.up().changes

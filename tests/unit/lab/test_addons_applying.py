@@ -1,16 +1,20 @@
 """Applying an addon: in the order in which objects need each other, again where refused, with an end."""
 
+import io
+import re
 import time
 from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
 from lab import addons
 from lab.addons import applying
 from lab.addons.addon import Addon, AddonsNotReadyError, Site, Workload
 from lab.addons.diagnosis import last_events, waiting_reasons
 from lab.addons.kubectl import Kubectl, KubectlError
-from lab.addons.reading import NoAnswerError
+from lab.api import ApiError
+from lab.progress import Progress
 
 NAMESPACE = {"kind": "Namespace", "metadata": {"name": "ns"}}
 DEFINITION = {"kind": "CustomResourceDefinition", "metadata": {"name": "things"}}
@@ -64,7 +68,7 @@ def served_after(looks, done=None):
         if done is not None:
             done.append("look")
         if remaining[0] >= 0:
-            raise NoAnswerError("404")
+            raise ApiError("404")
         return {"resources": [{"name": "things"}]}
 
     return get
@@ -75,6 +79,13 @@ def test_what_others_build_on_comes_first_and_is_waited_for(where):
     applying.apply_one(ADDON, where, kubectl, served_after(2, kubectl.done), time.monotonic() + 60)
     looks = ["look"] * 3
     assert kubectl.done == [("apply", [NAMESPACE, DEFINITION]), *looks, ("create", [SEED]), ("apply", [THING])]
+
+
+def test_an_object_waits_for_the_images_that_it_names(where):
+    kubectl = FakeKubectl()
+    where = replace(where, await_images=lambda objects: kubectl.done.append(("images of", objects)))
+    applying.apply_one(ADDON, where, kubectl, served_after(0), time.monotonic() + 60)
+    assert kubectl.done[-2:] == [("images of", [THING]), ("apply", [THING])]
 
 
 def test_a_refusal_is_tried_again(where):
@@ -111,28 +122,19 @@ EVENT = {
 WEB = Addon(name="web", objects=lambda _: [], workloads=(Workload("Deployment", "ns", "web"),))
 
 
-class Notes:
-    def __init__(self):
-        self.lines = []
-
-    def note(self, text):
-        self.lines.append(text)
-
-
 def test_every_addon_is_noted_once_when_it_is_ready(where, tmp_path, monkeypatch):
     monkeypatch.setattr(addons, "Kubectl", lambda *_: FakeKubectl())
     looks = iter([0, 0, 1])
-    notes = Notes()
+    shown = io.StringIO()
     kubeconfig = tmp_path / "kubeconfig"
     addons.apply(
         kubeconfig,
-        notes,
+        Progress(Console(file=shown)),
         addons=[WEB],
         where=replace(where, read=lambda _: lambda _: {"items": [deployment(next(looks))]}),
         timeout_seconds=60,
     )
-    assert len(notes.lines) == 1
-    assert notes.lines[0].startswith("  web ready after ")
+    assert re.fullmatch(r"  web ready after \d+ s\n", shown.getvalue())
 
 
 def test_at_the_deadline_the_error_shows_what_is_missing_with_events_and_last_words(where, tmp_path, monkeypatch):
@@ -144,7 +146,7 @@ def test_at_the_deadline_the_error_shows_what_is_missing_with_events_and_last_wo
     }
     where = replace(where, read=lambda _: answers.__getitem__)
     with pytest.raises(AddonsNotReadyError) as caught:
-        addons.apply(tmp_path / "kubeconfig", addons=[WEB], where=where, timeout_seconds=0)
+        addons.apply(tmp_path / "kubeconfig", Progress(), addons=[WEB], where=where, timeout_seconds=0)
     assert str(caught.value).splitlines() == [
         "not ready after 0 s:",
         "web: Deployment ns/web: 0 of 1 pods available",

@@ -7,10 +7,11 @@ import textwrap
 import pytest
 import yaml
 
-from lab import addons, image_table
+from lab import addons
 from lab.addons import dns, inference_pool, keda, metrics_gate, model_hub, prometheus, service_ca, storage
 from lab.addons.addon import Site, Workload
 from lab.addons.manifests import parse
+from lab.images import table
 from lab.stand_ins.metrics_gate import RESOURCE
 
 IMAGES = {
@@ -44,7 +45,7 @@ def of_kind(objects, kind):
 
 
 def test_the_lab_builds_every_image_that_an_addon_asks_for():
-    missing = IMAGES - {image.reference for image in image_table.images()}
+    missing = IMAGES - {image.reference for image in table.images()}
     assert missing == set()
 
 

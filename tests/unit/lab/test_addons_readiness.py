@@ -5,7 +5,7 @@ import pytest
 from lab import addons
 from lab.addons.addon import Addon, Question, Workload, nothing
 from lab.addons.readiness import Observation, missing_pods, unavailable
-from lab.addons.reading import NoAnswerError
+from lab.api import ApiError
 
 DEPLOYMENTS = "/apis/apps/v1/deployments"
 STATEFUL_SETS = "/apis/apps/v1/statefulsets"
@@ -76,7 +76,7 @@ def reading(answers, asked=None):
         if asked is not None:
             asked.append(path)
         if path not in answers:
-            raise NoAnswerError(f"{path}: 404")
+            raise ApiError(f"{path}: 404")
         return answers[path]
 
     return get
@@ -124,7 +124,7 @@ ASKING = Addon(
 def test_a_question_counts_as_answered_by_an_error_with_the_expected_words():
     def get(path):
         if path == "/ask":
-            raise NoAnswerError('500 {"message": "ScaledObject not found"}')
+            raise ApiError('500 {"message": "ScaledObject not found"}')
         return FINE[path]
 
     assert Observation(get).missing(ASKING) == []

@@ -8,8 +8,9 @@ from typing import ClassVar
 
 import pytest
 
-from lab import certificates, lifecycle
-from lab.api import Api, ApiError, Unreachable
+from lab import lifecycle
+from lab.api import Api, ApiError
+from lab.node import certificates
 from lab.paths import Instance
 
 
@@ -88,9 +89,9 @@ def test_a_refusal_is_told_with_the_servers_words(api):
         api.get("/forbidden")
 
 
-def test_a_server_that_is_not_there_is_unreachable(api):
+def test_a_server_that_is_not_there_is_said_not_to_answer(api):
     gone = Api("https://127.0.0.1:1", api.context, timeout_seconds=2)
-    with pytest.raises(Unreachable):
+    with pytest.raises(ApiError, match=r"https://127.0.0.1:1 does not answer: ConnectionRefused"):
         gone.get("/")
 
 

@@ -1,12 +1,10 @@
-import multiprocessing
 import os
-import threading
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.cache import appearing_directory, appearing_file, content_hash, forget_old, locked
+from lab.tools.cache import appearing_directory, appearing_file, content_hash, forget_old
 
 
 @given(st.lists(st.binary(max_size=4)), st.lists(st.binary(max_size=4)))
@@ -45,40 +43,6 @@ def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path):
     with appearing_file(tmp_path / "thing") as work:
         work.write_text("whole")
     assert sorted(path.name for path in tmp_path.iterdir()) == [".partial-another-alive", "thing"]
-
-
-def test_a_second_holder_waits_and_says_so(tmp_path):
-    lock, order, waiting = tmp_path / "lock", [], threading.Event()
-
-    def second():
-        with locked(lock, on_wait=waiting.set):
-            order.append("second")
-
-    with locked(lock, on_wait=lambda: pytest.fail("nobody else holds it")):
-        thread = threading.Thread(target=second)
-        thread.start()
-        assert waiting.wait(10), "the second holder did not find the lock taken"
-        order.append("first")
-    thread.join(10)
-    assert order == ["first", "second"]
-
-
-def _hold_and_die(lock, held):
-    with locked(lock):
-        held.set()
-        multiprocessing.Event().wait()  # until killed
-
-
-def test_a_killed_holder_gives_the_lock_back(tmp_path):
-    context = multiprocessing.get_context("spawn")
-    held = context.Event()
-    holder = context.Process(target=_hold_and_die, args=(tmp_path / "lock", held))
-    holder.start()
-    assert held.wait(30), "the holder did not start"
-    holder.kill()
-    holder.join(10)
-    with locked(tmp_path / "lock", on_wait=lambda: pytest.fail("still held by a dead process")):
-        assert holder.exitcode == -9
 
 
 def test_the_versions_used_last_are_kept_and_so_are_neighbours_with_a_longer_name(tmp_path):

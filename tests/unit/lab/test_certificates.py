@@ -9,8 +9,8 @@ import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
-from lab import certificates, network
-from lab.certificates import Authority, Leaf, Pki
+from lab.node import certificates, network
+from lab.node.certificates import Authority, Leaf, Pki
 from lab.paths import Instance
 
 

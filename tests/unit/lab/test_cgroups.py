@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from lab import cgroups
-from lab.cgroups import Hierarchy
+from lab.linux import cgroups
+from lab.linux.cgroups import Hierarchy
 
 V1 = """\
 30 24 0:26 / /sys/fs/cgroup ro,nosuid,nodev,noexec shared:9 - tmpfs tmpfs ro,mode=755

@@ -54,7 +54,7 @@ def test_a_bad_instance_id_is_refused_before_anything_happens(run, monkeypatch):
 def test_ending_a_lab_that_is_not_there_is_harmless(run, monkeypatch):
     monkeypatch.setattr(platform, "system", lambda: "Linux")
     monkeypatch.setattr("os.geteuid", lambda: 0)
-    monkeypatch.setattr("lab.cgroups.hierarchies", lambda: ())
+    monkeypatch.setattr("lab.linux.cgroups.hierarchies", lambda: ())
     result = run("down", "--instance", "t9")
     assert result.exit_code == 0
     assert result.stdout == "lab 't9' was not running; nothing to do\n"

@@ -54,7 +54,6 @@ def test_the_guides_co_located_configuration_loads_with_what_the_loader_adds():
     config = loaded(CO_LOCATED)
     assert config.handler.type == "single-profile-handler"
     assert config.prefill_decider is None
-    assert config.profiles["default"].picker.type == "max-score-picker"
     assert config.profiles["default"].filters[0].parameters["peakPrefillThroughput"] == 15928
 
 
@@ -128,6 +127,7 @@ REFUSED = [
     ((*AFFINITY, "ttftSource"), "latencyPredictor", "this stand-in has 'prefillThroughput' only"),
     (("plugins", 4, "parameters", "maxPrefixTokensToMatch"), 1.5, "must be an integer, not 1.5"),
     (("plugins", 5, "parameters"), {"addEstimatedOutputTokens": True}, "this stand-in has False only"),
+    (("plugins", 9, "parameters"), {"maxNumOfEndpoints": 2}, "this stand-in has 1 only"),
     (
         ("plugins", 5, "parameters"),
         {"prefixMatchInfoProducerName": "x"},

@@ -1,14 +1,15 @@
 """Endpoints as the endpoint picker sees them, and the watches that feed it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+import contextlib
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from lab.stand_ins.endpoint_picker.datastore import Datastore, KubernetesObject, Pool, read_pool
-from lab.stand_ins.endpoint_picker.kube import ApiStatusError
-from lab.stand_ins.endpoint_picker.watch import PoolWatcher, Reflector
+from lab.stand_ins.endpoint_picker.datastore import Datastore, Pool, read_pool
+from lab.stand_ins.endpoint_picker.watch import feed
 
 POOL = Pool("qwen", "ns", {"llm-d.ai/model": "qwen"}, (8000,))
 READY = ({"type": "Initialized", "status": "True"}, {"type": "Ready", "status": "True"})
@@ -97,22 +98,28 @@ def test_a_pod_that_returns_with_another_address_is_another_endpoint():
     assert departed == ["a-rank-0"]
 
 
-def test_it_has_synced_when_the_pool_exists_and_its_pods_were_listed():
+def test_it_has_synced_when_the_pool_exists_and_the_pods_were_listed():
     datastore = Datastore()
     datastore.set_pods([])
     assert not datastore.synced
-    assert datastore.set_pool(POOL)
-    assert not datastore.synced
-    datastore.set_pods([])
+    datastore.set_pool(POOL)
     assert datastore.synced
-    assert not datastore.set_pool(POOL)  # unchanged: no new list is needed
-    assert datastore.synced
+    only_pool = Datastore()
+    only_pool.set_pool(POOL)
+    assert not only_pool.synced
 
 
-def test_a_pool_that_changes_or_goes_asks_for_its_pods_again():
+def test_a_pool_that_goes_takes_its_endpoints_along():
     datastore, departed = store(pod("a"))
-    assert datastore.set_pool(None)
+    datastore.set_pool(None)
     assert (names(datastore), departed, datastore.synced) == ([], ["a-rank-0"], False)
+
+
+def test_a_pool_that_changes_selects_anew_among_the_pods_that_are_known():
+    datastore, departed = store(pod("a"), pod("b", model="other"))
+    datastore.set_pool(Pool("qwen", "ns", {"llm-d.ai/model": "other"}, (9000,)))
+    assert [(e.name, e.port) for e in datastore.endpoints()] == [("b-rank-0", 9000)]
+    assert departed == ["a-rank-0"]
 
 
 def test_a_pool_is_read_from_its_manifest():
@@ -127,157 +134,65 @@ def test_a_pool_is_read_from_its_manifest():
     assert read_pool(manifest) == POOL
 
 
-class ScriptedApi:
-    """Lists and watches that a test writes down; waits for ever after the last."""
-
-    path = "/pods"
-
-    def __init__(self, *steps: object) -> None:
-        self.steps = list(steps)
-        self.asked: list[tuple[str, str]] = []
-        self.done = asyncio.Event()
-
-    async def get(self, path: str, params: dict[str, str]) -> dict[str, Any]:
-        assert path == self.path
-        self.asked.append(("list", params.get("resourceVersion", "")))
-        step = await self._next()
-        assert isinstance(step, dict)
-        return step
-
-    async def watch(self, path: str, params: dict[str, str]) -> AsyncIterator[dict[str, Any]]:
-        assert path == self.path
-        self.asked.append(("watch", params["resourceVersion"]))
-        for event in await self._next():
-            if isinstance(event, Exception):
-                raise event
-            yield event
-
-    async def _next(self) -> Any:
-        if not self.steps:
-            self.done.set()
-            await asyncio.Event().wait()
-        step = self.steps.pop(0)
-        if isinstance(step, Exception):
-            raise step
-        return step
-
-
-def listing(version: str, *items: dict[str, Any]) -> dict[str, Any]:
-    return {"metadata": {"resourceVersion": version}, "items": list(items)}
-
-
-def event(kind: str, version: str, name: str = "a") -> dict[str, Any]:
-    return {"type": kind, "object": pod(name, resourceVersion=version)}
-
-
-async def reflected(api: ScriptedApi) -> tuple[list[tuple[str, ...]], list[float]]:
-    seen: list[tuple[str, ...]] = []
-    pauses: list[float] = []
-
-    async def pause(seconds: float) -> None:
-        pauses.append(seconds)
-        await asyncio.sleep(0)
-
-    reflector = Reflector(
-        client=api,  # ty: ignore[invalid-argument-type] - plays the client
-        path="/pods",
-        params={},
-        replace=lambda items: seen.append(("list", *(item["metadata"]["name"] for item in items))),
-        apply=lambda kind, item: seen.append((kind, item["metadata"]["name"])),
-        pause=pause,
-    )
-    running = asyncio.create_task(reflector.run())
-    async with asyncio.timeout(5):
-        await api.done.wait()
-    running.cancel()
-    return seen, pauses
-
-
-async def _watch_goes_on() -> None:
-    bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "9"}}}
-    api = ScriptedApi(listing("4", pod("a")), [event("MODIFIED", "6")], [bookmark], [event("DELETED", "11")])
-    seen, _ = await reflected(api)
-    assert seen == [("list", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
-    assert api.asked == [("list", ""), ("watch", "4"), ("watch", "6"), ("watch", "9"), ("watch", "11")]
-
-
-def test_a_watch_that_ends_goes_on_from_the_last_version():
-    asyncio.run(_watch_goes_on())
-
-
-async def _failures_list_again() -> None:
-    api = ScriptedApi(
-        ApiStatusError(500, "starting"),
-        ConnectionRefusedError(),
-        listing("4"),
-        [event("ADDED", "5"), ApiStatusError(410, "expired")],
-        listing("20", pod("b")),
-        ApiStatusError(410, "expired"),
-        listing("30"),
-    )
-    seen, pauses = await reflected(api)
-    assert seen == [("list",), ("ADDED", "a"), ("list", "b"), ("list",)]
-    assert pauses[:2] == [0.2, 0.4]  # waits longer while the API fails, and not after it works again
-    assert pauses[2] == 0.2
-
-
-def test_expiry_and_failures_start_over_with_a_list():
-    asyncio.run(_failures_list_again())
-
-
-class PoolApi(ScriptedApi):
-    """Answers for the pool by script and for pods with one list each; remembers the selectors."""
-
-    path = "/apis/inference.networking.k8s.io/v1/namespaces/ns/inferencepools"
-
-    def __init__(self, *steps: object) -> None:
-        super().__init__(*steps)
-        self.selectors: list[str] = []
-
-    async def get(self, path: str, params: dict[str, str]) -> dict[str, Any]:
-        if path.endswith("/pods"):
-            self.selectors.append(params["labelSelector"])
-            return listing("1", pod("a"))
-        return await super().get(path, params)
-
-    async def watch(self, path: str, params: dict[str, str]) -> AsyncIterator[dict[str, Any]]:
-        if path.endswith("/pods"):
-            await asyncio.Event().wait()
-        async for item in super().watch(path, params):
-            yield item
-
-
-def pool_manifest(port: int) -> dict[str, Any]:
+def pool_manifest(name: str, port: int) -> dict[str, Any]:
     return {
-        "metadata": {"name": "qwen", "namespace": "ns", "resourceVersion": "3"},
+        "metadata": {"name": name, "namespace": "ns"},
         "spec": {"selector": {"matchLabels": {"llm-d.ai/model": "qwen"}}, "targetPorts": [{"number": port}]},
     }
 
 
-class DatastoreThatTells(Datastore):
-    """Sets an event when its pods were listed for the changed pool."""
+class ScriptedApi:
+    """One list and one watch for each collection; tells when both watches have been read to their end."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.on_port_9000 = asyncio.Event()
+    def __init__(self, collections: dict[str, tuple[list, list]]) -> None:
+        self.collections = collections
+        self.ended = threading.Barrier(len(collections) + 1)
 
-    def set_pods(self, pods: Iterable[KubernetesObject]) -> None:
-        super().set_pods(pods)
-        if [endpoint.port for endpoint in self.endpoints()] == [9000]:
-            self.on_port_9000.set()
+    def request(self, method: str, path: str, body: object = None, content: str = "application/json") -> dict[str, Any]:
+        assert (method, body, content) == ("GET", None, "application/json")
+        return {"metadata": {"resourceVersion": "4"}, "items": self.collections[path.rpartition("/")[2]][0]}
 
-
-async def _pool_changes() -> None:
-    changed = {"type": "MODIFIED", "object": pool_manifest(9000)}
-    api = PoolApi(listing("1", pool_manifest(8000)), [changed])
-    datastore = DatastoreThatTells()
-    watcher = PoolWatcher(api, datastore, "qwen", "ns")  # ty: ignore[invalid-argument-type] - plays the client
-    running = asyncio.create_task(watcher.run())
-    async with asyncio.timeout(5):
-        await datastore.on_port_9000.wait()
-    running.cancel()
-    assert set(api.selectors) == {"llm-d.ai/model=qwen"}
+    def watch(self, path: str, version: str) -> Iterator[dict[str, Any]]:
+        assert version == "4"
+        for kind, item in self.collections[path.rpartition("/")[2]][1]:
+            yield {"type": kind, "object": item}
+        with contextlib.suppress(threading.BrokenBarrierError):
+            self.ended.wait(5)
+        threading.Event().wait()
 
 
-def test_pods_are_watched_by_the_pools_selector_and_anew_when_it_changes():
-    asyncio.run(_pool_changes())
+def fed(datastore: Datastore, pools: tuple[list, list], pods: tuple[list, list]) -> None:
+    """Run the feed until everything has been told."""
+
+    async def run() -> None:
+        api = ScriptedApi({"inferencepools": pools, "pods": pods})
+        feed(datastore, api, "qwen", "ns")
+        await asyncio.to_thread(api.ended.wait, 5)
+
+    asyncio.run(run())
+
+
+def test_the_feed_tells_of_lists_and_changes():
+    departed: list[str] = []
+    datastore = Datastore(lambda endpoint: departed.append(endpoint.name))
+    pools = ([pool_manifest("other", 1), pool_manifest("qwen", 8000)], [("MODIFIED", pool_manifest("other", 2))])
+    changes = [("ADDED", pod("c")), ("MODIFIED", pod("b", conditions=NOT_READY)), ("DELETED", pod("a"))]
+    fed(datastore, pools, ([pod("a"), pod("b")], changes))
+    assert [(e.name, e.port) for e in datastore.endpoints()] == [("c-rank-0", 8000)]
+    assert set(departed) <= {"a-rank-0", "b-rank-0"}  # none when the pool is heard of last
+
+
+@pytest.mark.parametrize(
+    ("change", "endpoints"),
+    [(("MODIFIED", pool_manifest("qwen", 9000)), [9000]), (("DELETED", pool_manifest("qwen", 8000)), [])],
+)
+def test_the_feed_tells_of_the_pool_that_changes_or_goes(change, endpoints):
+    datastore = Datastore()
+    fed(datastore, ([pool_manifest("qwen", 8000)], [change]), ([pod("a")], []))
+    assert [endpoint.port for endpoint in datastore.endpoints()] == endpoints
+
+
+def test_the_feed_says_when_there_is_no_pool():
+    datastore = Datastore()
+    fed(datastore, ([pool_manifest("other", 8000)], []), ([pod("a")], []))
+    assert not datastore.synced

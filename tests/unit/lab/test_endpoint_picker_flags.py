@@ -2,7 +2,8 @@
 
 import pytest
 
-from lab.stand_ins.endpoint_picker.flags import FlagError, HelpRequestedError, duration_seconds, parse
+from lab.stand_ins.endpoint_picker.flags import parse
+from lab.stand_ins.go_flags import FlagError, HelpRequestedError
 
 POOL = ("--pool-name", "qwen")
 
@@ -38,37 +39,11 @@ def test_the_namespace_comes_from_the_environment_when_the_flag_is_absent():
     assert parse(POOL, {"NAMESPACE": "mine"}).pool_namespace == "mine"
 
 
-@pytest.mark.parametrize("words", [("-v", "3"), ("-v3",), ("-v=3",), ("--v", "3"), ("--v=3",)])
-def test_verbosity_has_every_form(words):
-    assert parse((*POOL, *words), {}).verbosity == 3
-
-
-def test_a_boolean_alone_does_not_eat_the_next_word():
-    flags = parse(("--secure-serving", "--pool-name", "qwen"), {})
-    assert flags.secure_serving
-    assert flags.pool_name == "qwen"
-
-
-@pytest.mark.parametrize(("text", "seconds"), [("30s", 30), ("50ms", 0.05), ("1m30s", 90), ("1.5h", 5400), ("0", 0)])
-def test_durations(text, seconds):
-    assert duration_seconds(text) == pytest.approx(seconds)
-
-
-@pytest.mark.parametrize("text", ["", "30", "s", "30 s", "-", "1m!"])
-def test_what_is_no_duration(text):
-    with pytest.raises(ValueError, match="invalid duration"):
-        duration_seconds(text)
-
-
 @pytest.mark.parametrize(
     ("words", "status", "message"),
     [
-        (("--no-such",), 2, "unknown flag: --no-such"),
-        (("-x",), 2, "unknown shorthand flag"),
-        (("stray",), 2, "unexpected argument 'stray'"),
-        (("--grpc-port",), 2, "needs an argument"),
+        (("--endpoint-pool=x",), 2, "unknown flag: --endpoint-pool"),
         (("--grpc-port=many",), 2, "invalid argument 'many' for --grpc-port"),
-        (("--secure-serving=maybe",), 2, "invalid argument 'maybe'"),
         (("--drain-timeout=30",), 2, "invalid argument '30' for --drain-timeout"),
         (("--lora-info-metric=x",), 1, "--lora-info-metric is no longer read"),
         (("--endpoint-selector=a=b",), 1, "exactly one of"),

@@ -14,9 +14,7 @@ from lab.stand_ins.endpoint_picker.scheduler import Candidate, Decision, Schedul
 
 def candidate(name: str, role: str | None = None, *, requests: int = 0, tokens: int = 0, **known) -> Candidate:
     labels = {} if role is None else {"llm-d.ai/role": role}
-    return Candidate(
-        endpoint=Endpoint(f"{name}-rank-0", "ns", name, "10.0.0.1", 8000, labels), load=Load(requests, tokens), **known
-    )
+    return Candidate(endpoint=Endpoint(name, "ns", "10.0.0.1", 8000, labels), load=Load(requests, tokens), **known)
 
 
 def scheduler(*plugins: dict, profiles: dict[str, list[str]], seed: int = 1) -> Scheduler:
@@ -56,19 +54,19 @@ def decide(of: Scheduler, *candidates: Candidate, tokens: int = 100) -> Decision
 
 
 def prefill_of(decision: Decision) -> str | None:
-    return decision.prefill.endpoint.pod if decision.prefill else None
+    return decision.prefill.endpoint.name if decision.prefill else None
 
 
 def chosen(of: Scheduler, *candidates: Candidate) -> set[str]:
     """Everything that 60 runs choose."""
-    return {decide(of, *candidates).primary.endpoint.pod for _ in range(60)}
+    return {decide(of, *candidates).primary.endpoint.name for _ in range(60)}
 
 
 def test_a_pair_is_chosen_and_the_decision_counted():
     decision = decide(disaggregated(), candidate("p", "prefill"), candidate("d", "decode"))
-    assert (decision.primary.endpoint.pod, prefill_of(decision)) == ("d", "p")
+    assert (decision.primary.endpoint.name, prefill_of(decision)) == ("d", "p")
     assert decision.decision_type == "prefill-decode"
-    assert {name: item.endpoint.pod for name, item in decision.chosen.items()} == {"decode": "d", "prefill": "p"}
+    assert {name: item.endpoint.name for name, item in decision.chosen.items()} == {"decode": "d", "prefill": "p"}
 
 
 @pytest.mark.parametrize("role", ["prefill", "encode-prefill", "prefill-decode", "both", "encode-prefill-decode"])
@@ -79,7 +77,7 @@ def test_roles_that_prefill(role):
 
 @pytest.mark.parametrize("role", ["decode", "prefill-decode", "both", "encode-prefill-decode", None])
 def test_roles_that_decode(role):
-    assert decide(disaggregated(), candidate("d", role), candidate("p", "prefill")).primary.endpoint.pod == "d"
+    assert decide(disaggregated(), candidate("d", role), candidate("p", "prefill")).primary.endpoint.name == "d"
 
 
 @pytest.mark.parametrize("role", ["decode", "encode", "encode-decode", "other", None])
@@ -125,7 +123,7 @@ def test_ties_are_broken_at_random():
     of = one_profile("token-load-scorer")
     pods = [candidate("a"), candidate("b"), candidate("c", tokens=1)]
     for _ in range(200):
-        seen[decide(of, *pods).primary.endpoint.pod] += 1
+        seen[decide(of, *pods).primary.endpoint.name] += 1
     assert set(seen) == {"a", "b"}
     assert min(seen.values()) > 50
 

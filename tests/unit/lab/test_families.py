@@ -3,8 +3,9 @@ import shutil
 
 import pytest
 
-from lab import families
-from lab.families import FAMILIES, FAMILY_OF, ToolError
+from lab.images import table
+from lab.tools import families
+from lab.tools.families import CLUSTER_TOOLS, ENGINE_TOOLS, FAMILIES, FAMILY_OF, NODE_TOOLS, ToolError
 
 _BUILT = [family for family in FAMILIES if family.binaries]
 
@@ -37,8 +38,14 @@ def test_every_package_that_is_built_comes_from_a_pinned_module(family):
 
 
 def test_every_directory_of_tools_is_a_family():
-    directories = {path.name for path in families.TOOLS.iterdir() if path.is_dir()}
+    directories = {path.name for path in families.TOOLS.iterdir() if path.is_dir() and path.name != "__pycache__"}
     assert directories == {family.name for family in FAMILIES}
+
+
+def test_a_lab_needs_its_node_and_all_that_is_in_its_images_and_no_engine():
+    in_images = {layer.name for image in table.images() for layer in image.layers} & FAMILY_OF.keys()
+    assert in_images | set(NODE_TOOLS) == set(CLUSTER_TOOLS)
+    assert not set(ENGINE_TOOLS) & set(CLUSTER_TOOLS)
 
 
 def test_binaries_have_one_family_each():

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from lab import forwarder
+from lab.node import forwarder
 
 DEADLINE = 10
 

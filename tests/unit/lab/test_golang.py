@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from lab import golang, python_packages
+from lab.tools import golang, python_packages
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lab import gpus
+from lab.node import gpus
 
 
 class Server:

@@ -9,9 +9,10 @@ import tarfile
 import pytest
 from rich.console import Console
 
-from lab import addons, image_build, image_layers, image_table
-from lab.image_layers import Layer
-from lab.image_table import Image
+from lab import addons
+from lab.images import archives, layers, table
+from lab.images.layers import Layer
+from lab.images.table import Image
 from lab.paths import CHECKOUT
 from lab.progress import Progress
 
@@ -21,11 +22,13 @@ _PROMISED = {
     "ghcr.io/kedacore/keda-admission-webhooks:2.21.0",
     "ghcr.io/kedacore/keda-metrics-apiserver:2.21.0",
     "ghcr.io/kedacore/keda:2.21.0",
+    "lab.llm-d.ai/endpoint-picker:0.10.0",
     "lab.llm-d.ai/endpoint-picker:0.11.0",
     "lab.llm-d.ai/envoy:1.40.0",
     "lab.llm-d.ai/metrics-gate:1",
     "lab.llm-d.ai/model-hub:1",
     "lab.llm-d.ai/pause:1",
+    "lab.llm-d.ai/routing-sidecar:0.10.0",
     "lab.llm-d.ai/routing-sidecar:0.11.0",
     "lab.llm-d.ai/service-ca:1",
     "lab.llm-d.ai/tools:1",
@@ -42,8 +45,8 @@ def machine(monkeypatch, tmp_path):
     """An empty cache, and a machine that has busybox."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (tmp_path / "busybox").write_bytes(b"busybox")
-    monkeypatch.setattr(image_layers, "_BUSYBOX", tmp_path / "busybox")
-    monkeypatch.setattr(image_layers.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(layers, "_BUSYBOX", tmp_path / "busybox")
+    monkeypatch.setattr(layers.platform, "machine", lambda: "x86_64")
 
 
 def _layer(name, files, *, key="1", keep=False, made=None):
@@ -64,8 +67,8 @@ def _image(name, *layers):
 
 
 def _ensure(monkeypatch, *rows):
-    monkeypatch.setattr(image_build, "images", lambda: rows)
-    return image_build.ensure_images(Progress(Console(quiet=True)))
+    monkeypatch.setattr(archives, "images", lambda: rows)
+    return archives.ensure_images(Progress(Console(quiet=True)))
 
 
 def _open(archive):
@@ -74,7 +77,7 @@ def _open(archive):
 
 
 def test_every_promised_image_is_in_the_table_once():
-    references = [image.reference for image in image_table.images()]
+    references = [image.reference for image in table.images()]
     assert sorted(references) == sorted(_PROMISED)
 
 
@@ -91,7 +94,7 @@ def test_every_image_that_an_addon_names_is_provided():
 
 
 def test_every_image_has_a_numeric_user_and_only_those_that_must_are_root():
-    users = {image.reference: str(image.config()["User"]) for image in image_table.images()}
+    users = {image.reference: str(image.config()["User"]) for image in table.images()}
     assert all(re.fullmatch(r"\d+:\d+", user) for user in users.values())
     assert {reference for reference, user in users.items() if user == "0:0"} == {
         "docker.io/library/busybox:latest",
@@ -100,7 +103,7 @@ def test_every_image_has_a_numeric_user_and_only_those_that_must_are_root():
 
 
 def test_the_sandbox_image_is_in_the_first_archive():
-    assert image_table.images()[0].reference == image_table.PAUSE
+    assert table.images()[0].reference == table.PAUSE
 
 
 def test_an_archive_says_what_it_holds(monkeypatch):
@@ -166,9 +169,9 @@ def test_a_changed_command_is_another_archive(monkeypatch):
 def test_a_layer_that_fails_leaves_no_archive(monkeypatch, tmp_path):
     def tree(root):
         (root / "half").write_text("half")
-        raise image_layers.ImageError("debootstrap failed")
+        raise layers.ImageError("debootstrap failed")
 
-    with pytest.raises(image_layers.ImageError, match="debootstrap failed"):
+    with pytest.raises(layers.ImageError, match="debootstrap failed"):
         _ensure(monkeypatch, _image("a", Layer("a", "1", tree, keep=True)))
     left = [path for path in (tmp_path / "cache").rglob("*") if path.is_file() and path.suffix != ".lock"]
     assert left == []
@@ -178,33 +181,33 @@ def test_editing_a_stand_in_changes_that_layer_alone(monkeypatch, tmp_path):
     for name in ("simulation/engine.py", "payload/load.py", "lab/__init__.py", "lab/stand_ins/hub.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
-    monkeypatch.setattr(image_layers, "CHECKOUT", tmp_path)
-    before = {layer.name: layer.key for image in image_table.images() for layer in image.layers}
+    monkeypatch.setattr(layers, "CHECKOUT", tmp_path)
+    before = {layer.name: layer.key for image in table.images() for layer in image.layers}
     (tmp_path / "lab/stand_ins/__pycache__").mkdir()
     (tmp_path / "lab/stand_ins/__pycache__/hub.pyc").write_bytes(b"says nothing")
-    assert image_layers.stand_ins().key == before["stand-ins"]
+    assert layers.stand_ins().key == before["stand-ins"]
     (tmp_path / "lab/stand_ins/hub.py").write_text("changed")
-    after = {layer.name: layer.key for image in image_table.images() for layer in image.layers}
+    after = {layer.name: layer.key for image in table.images() for layer in image.layers}
     assert {name for name in before if before[name] != after[name]} == {"stand-ins"}
     (tmp_path / "payload/load.py").unlink()
     (tmp_path / "payload").rmdir()
-    with pytest.raises(image_layers.ImageError, match="payload is missing"):
-        image_layers.stand_ins()
+    with pytest.raises(layers.ImageError, match="payload is missing"):
+        layers.stand_ins()
 
 
 def test_another_machine_is_refused_by_name(monkeypatch):
-    monkeypatch.setattr(image_layers.platform, "machine", lambda: "riscv64")
-    with pytest.raises(image_layers.ImageError, match="x86_64 and aarch64, not for riscv64"):
-        image_layers.architecture()
+    monkeypatch.setattr(layers.platform, "machine", lambda: "riscv64")
+    with pytest.raises(layers.ImageError, match="x86_64 and aarch64, not for riscv64"):
+        layers.architecture()
 
 
 def test_a_missing_busybox_is_named_with_its_package(monkeypatch, tmp_path):
-    monkeypatch.setattr(image_layers, "_BUSYBOX", tmp_path / "nothing")
-    with pytest.raises(image_layers.ImageError, match="busybox-static"):
-        image_table.images()
+    monkeypatch.setattr(layers, "_BUSYBOX", tmp_path / "nothing")
+    with pytest.raises(layers.ImageError, match="busybox-static"):
+        table.images()
 
 
-@pytest.mark.parametrize("script", sorted((image_layers.IMAGES / "files").rglob("*")), ids=lambda path: path.name)
+@pytest.mark.parametrize("script", sorted((layers.IMAGES / "files").rglob("*")), ids=lambda path: path.name)
 def test_every_command_of_the_stand_ins_starts_a_module_that_exists(script):
     if script.is_dir():
         return
@@ -225,3 +228,10 @@ def test_locks_pin_and_hash_everything_and_name_no_index(name):
     assert all(re.match(r"[a-z0-9-]+==\S+ \\\n    --hash=sha256:[0-9a-f]{64}", entry) for entry in entries)
     assert asked
     assert set(asked) <= {entry.partition("==")[0] for entry in entries}
+
+
+def test_a_router_image_knows_the_version_that_its_tag_says():
+    environments = {one.reference: one.environment.get("STAND_IN_ROUTER_VERSION") for one in table.images()}
+    for program in ("endpoint-picker", "routing-sidecar"):
+        for version in ("0.10", "0.11"):
+            assert environments[f"lab.llm-d.ai/{program}:{version}.0"] == version

@@ -2,13 +2,15 @@
 
 import json
 import ssl
+import subprocess
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import cast
 
 import pytest
 
-from lab.stand_ins.in_cluster import ApiError, ApiServer
+from lab.stand_ins.in_cluster import ApiError, ApiServer, NotInAPodError, follow
 from lab.stand_ins.signing import issue, new_authority
 
 EVENTS = {
@@ -130,3 +132,60 @@ def test_a_server_of_another_authority_is_not_spoken_to(api, server, tmp_path):
     with pytest.raises(ssl.SSLCertVerificationError):
         api.request("GET", "/api/v1/x")
     assert server.seen == []
+
+
+class EnoughError(Exception):
+    """Ends a loop that has no end."""
+
+
+def test_following_lists_then_watches_from_there_and_lists_again_after_an_error():
+    class Feed:
+        def __init__(self):
+            self.watched = []
+
+        def request(self, method, path, body=None, content="application/json"):
+            assert (method, path, body, content) == ("GET", "/api/v1/secrets", None, "application/json")
+            version = str(10 * (len(self.watched) + 1))
+            return {"metadata": {"resourceVersion": version}, "items": [f"item at {version}"]}
+
+        def watch(self, path, version):
+            assert path == "/api/v1/secrets"
+            self.watched.append(version)
+            if len(self.watched) > 1:
+                raise EnoughError
+            yield {"type": "MODIFIED", "object": "changed"}
+            raise ApiError(410, "too old")
+
+    seen, pauses, feed = [], [], Feed()
+    with pytest.raises(EnoughError):
+        follow(feed, "/api/v1/secrets", seen.append, lambda *change: seen.append(change), pauses.append)
+    assert seen == [["item at 10"], ("MODIFIED", "changed"), ["item at 20"]]
+    assert feed.watched == ["10", "20"]
+    assert len(pauses) == 1
+
+
+def test_a_handler_that_fails_gets_a_new_list_after_a_pause(api, server):
+    server.answer = (200, b'{"metadata":{"resourceVersion":"1"},"items":[]}')
+    pauses = []
+
+    def replace(_):
+        if pauses:
+            raise EnoughError
+        raise ApiError(403, "no role yet")
+
+    with pytest.raises(EnoughError):
+        follow(api, "/api/v1/x", replace, lambda *_: None, pauses.append)
+    assert len(pauses) == 1
+
+
+def test_outside_of_a_pod_it_says_so(tmp_path):
+    with pytest.raises(NotInAPodError, match="no KUBERNETES_SERVICE_HOST, or no service account in"):
+        ApiServer.from_environment(tmp_path, {"KUBERNETES_SERVICE_HOST": "localhost", "KUBERNETES_SERVICE_PORT": "1"})
+
+
+def test_a_mistake_in_the_background_ends_the_process():
+    program = "from lab.stand_ins.in_cluster import in_background; import threading\n"
+    program += "in_background(lambda: 1 / 0)\nthreading.Event().wait(20)"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert ended.returncode == 1
+    assert b"ZeroDivisionError" in ended.stderr

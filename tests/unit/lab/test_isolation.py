@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from lab import isolation
+from lab.linux import isolation
 
 
 def test_only_what_lies_below_a_cover_is_kept_and_only_the_outermost():

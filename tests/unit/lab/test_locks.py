@@ -1,11 +1,13 @@
 """Who is alive, and who may change a lab."""
 
+import multiprocessing
 import os
 import threading
 
 import pytest
 
 from lab import locks
+from lab.locks import locked
 from lab.paths import Instance
 
 
@@ -39,28 +41,22 @@ def test_looking_does_not_take_the_lock(instance):
     os.close(descriptor)
 
 
-def test_a_second_command_waits_for_the_first_and_says_so(instance):
+def test_a_command_waits_for_another_one_on_the_same_lab_only(instance):
     order: list[str] = []
     waiting = threading.Event()
 
     def second() -> None:
         with locks.operation(instance, waiting.set):
             order.append("second")
-            order.append("a third would wait" if locks.operation_path(instance).exists() else "a third would not")
 
     with locks.operation(instance, lambda: order.append("first waited")):
         thread = threading.Thread(target=second)
         thread.start()
         assert waiting.wait(10), "the second command neither waited nor ran"
-        order.append("first")
+        with locks.operation(Instance("t8"), lambda: order.append("another lab's waited")):
+            order.append("first")
     thread.join(10)
-    assert order == ["first", "second", "a third would wait"]
-
-
-def test_a_command_leaves_no_lock_file(instance):
-    with locks.operation(instance, lambda: None):
-        assert locks.operation_path(instance).exists()
-    assert not locks.operation_path(instance).exists()
+    assert order == ["first", "second"]
 
 
 def test_a_command_that_fails_leaves_the_lock_free(instance):
@@ -69,3 +65,37 @@ def test_a_command_that_fails_leaves_the_lock_free(instance):
     waited: list[str] = []
     with locks.operation(instance, lambda: waited.append("waited")):
         assert waited == []
+
+
+def test_a_second_holder_waits_and_says_so(tmp_path):
+    lock, order, waiting = tmp_path / "lock", [], threading.Event()
+
+    def second():
+        with locked(lock, waiting=waiting.set):
+            order.append("second")
+
+    with locked(lock, waiting=lambda: pytest.fail("nobody else holds it")):
+        thread = threading.Thread(target=second)
+        thread.start()
+        assert waiting.wait(10), "the second holder did not find the lock taken"
+        order.append("first")
+    thread.join(10)
+    assert order == ["first", "second"]
+
+
+def _hold_and_die(lock, held):
+    with locked(lock):
+        held.set()
+        multiprocessing.Event().wait()  # until killed
+
+
+def test_a_killed_holder_gives_the_lock_back(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    held = context.Event()
+    holder = context.Process(target=_hold_and_die, args=(tmp_path / "lock", held))
+    holder.start()
+    assert held.wait(30), "the holder did not start"
+    holder.kill()
+    holder.join(10)
+    with locked(tmp_path / "lock", waiting=lambda: pytest.fail("still held by a dead process")):
+        assert holder.exitcode == -9

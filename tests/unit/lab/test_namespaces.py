@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from lab import namespaces
+from lab.linux import namespaces
 
 
 @pytest.fixture

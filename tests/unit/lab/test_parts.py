@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from lab import lifecycle, network, parts
-from lab.certificates import Pki
-from lab.parts import HttpProbe
+from lab import lifecycle
+from lab.node import network, parts
+from lab.node.certificates import Pki
+from lab.node.parts import HttpProbe
+from lab.node.spec import LabSpec, NodeOptions
 from lab.paths import Instance
-from lab.spec import LabSpec, NodeOptions
 
 
 def table(options: NodeOptions | None = None) -> dict[str, parts.Part]:

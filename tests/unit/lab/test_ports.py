@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from lab import ports
+from lab.node import ports
 from lab.paths import Instance
 
 

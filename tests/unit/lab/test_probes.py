@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from lab.parts import HttpProbe, SocketProbe
-from lab.probes import answers
+from lab.node.parts import HttpProbe, SocketProbe
+from lab.node.probes import answers
 
 
 async def _ask(answer: bytes) -> bool:

@@ -7,12 +7,13 @@ import pytest
 from google.protobuf import json_format
 from pulumi.runtime.proto import language_pb2
 
-from lab import paths, toolchain
+from lab import paths
 from lab.engine import __main__ as command
 from lab.engine import install as installation
 from lab.engine import language_host, program
 from lab.engine.environment import LAB_PASSPHRASE, pulumi_environment
 from lab.engine.install import Engine, EngineError, install
+from lab.tools import toolchain
 
 
 @pytest.fixture
@@ -88,7 +89,7 @@ def executed(monkeypatch, tmp_path, programs) -> list[tuple]:
     calls: list[tuple] = []
     monkeypatch.setattr(paths, "STATE_ROOT", tmp_path / "state")
     monkeypatch.setattr(command.os, "execvpe", lambda *call: calls.append(call))
-    monkeypatch.setattr(toolchain, "tool", lambda name: programs[name != "pulumi"])
+    monkeypatch.setattr(toolchain, "build_all", lambda only: dict(zip(only, programs, strict=True)))
     monkeypatch.setattr(command, "cache_root", lambda: tmp_path / "cache")
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in [name for name in os.environ if name.startswith("PULUMI_") or name == "KUBECONFIG"]:
@@ -137,12 +138,12 @@ def test_another_command_finds_the_engine_on_its_path(executed, monkeypatch):
 
 
 def test_what_is_missing_is_said_without_a_traceback(executed, monkeypatch):
-    def no_tool(name: str) -> Path:
-        raise toolchain.ToolError(f"{name} is not built yet")
+    def failing(only: tuple[str, ...]) -> dict[str, Path]:
+        raise toolchain.ToolError(f"{' and '.join(only)} do not compile")
 
     monkeypatch.setattr(toolchain, "official_pulumi", lambda: None)
-    monkeypatch.setattr(toolchain, "tool", no_tool)
-    with pytest.raises(SystemExit, match=r"lab\.engine: pulumi is not built yet"):
+    monkeypatch.setattr(toolchain, "build_all", failing)
+    with pytest.raises(SystemExit, match=r"lab\.engine: pulumi and pulumi-resource-kubernetes do not compile"):
         command.main(["--", "preview"])
     with pytest.raises(SystemExit, match=r"lab\.engine: instance 'NO'"):
         command.main(["--instance", "NO", "--", "preview"])

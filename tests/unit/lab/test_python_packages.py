@@ -3,7 +3,7 @@ from itertools import pairwise
 
 import pytest
 
-from lab import python_packages
+from lab.tools import python_packages
 
 
 def _uv(monkeypatch, directory, script):

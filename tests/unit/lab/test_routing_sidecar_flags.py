@@ -2,7 +2,8 @@
 
 import pytest
 
-from lab.stand_ins.routing_sidecar.flags import InvalidOptionsError, UsageError, parse
+from lab.stand_ins.go_flags import InvalidOptionsError, UsageError
+from lab.stand_ins.routing_sidecar.flags import parse
 
 
 def test_defaults_are_the_real_ones():
@@ -41,19 +42,6 @@ def test_the_new_port_name_wins_over_the_old_one():
     assert parse(["--vllm-port=1", "--model-server-port=2"], "0.10.0").model_server_port == 2
 
 
-@pytest.mark.parametrize("value", ["true", "1", "T", ""])
-def test_a_switch_is_true_in_every_form_go_knows(value):
-    assert parse([f"--secure-serving={value}" if value else "--secure-serving"], "0.11").secure_serving
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("200ms", 0.2), ("1m30s", 90.0), ("1.5s", 1.5), ("0", 0.0), ("250us", 0.00025)]
-)
-def test_durations_are_gos(text, seconds):
-    options = parse([f"--prefill-retry-backoff={text}"], "0.11")
-    assert options.prefill_retry_backoff_seconds == pytest.approx(seconds)
-
-
 @pytest.mark.parametrize(
     ("argv", "version", "says"),
     [
@@ -62,12 +50,8 @@ def test_durations_are_gos(text, seconds):
         (["--prefiller-use-tls"], "0.10", "unknown flag: --prefiller-use-tls"),
         (["--secure-serving=false"], "0.10", "unknown flag: --secure-serving"),
         (["--tls-min-version=VersionTLS13"], "0.10", "unknown flag: --tls-min-version"),
-        (["--secure-serving=no"], "0.11", "not a boolean"),
-        (["--secure-serving", "false"], "0.11", "unknown argument 'false'"),
         (["--prefill-max-retries=few"], "0.11", "invalid argument"),
         (["--prefill-retry-backoff=5"], "0.11", "not a duration"),
-        (["--port"], "0.11", "flag needs an argument: --port"),
-        (["-port=1"], "0.11", "unknown argument"),
     ],
 )
 def test_a_wrong_command_line_is_a_usage_error(argv, version, says):
@@ -84,14 +68,9 @@ def test_a_wrong_command_line_is_a_usage_error(argv, version, says):
         (["--enable-tls=prefill"], "0.11", "stages must be one of"),
         (["--enable-tls=prefiller"], "0.11", "does not have it"),
         (["--enable-ssrf-protection"], "0.11", "--inference-pool is required"),
-        (["--port=http"], "0.11", "is not a port"),
+        (["--port=http"], "0.11", "not a port"),
     ],
 )
 def test_options_that_cannot_run_are_refused(argv, version, says):
     with pytest.raises(InvalidOptionsError, match=says):
         parse(argv, version)
-
-
-def test_a_list_may_be_given_several_times():
-    with pytest.raises(InvalidOptionsError, match="prefiller,decoder"):
-        parse(["--enable-tls=prefiller", "--enable-tls=decoder"], "0.11")

@@ -1,7 +1,6 @@
 """The service CA gives its certificate to service accounts and signs for Services, as OpenShift's does."""
 
 import base64
-import threading
 
 import pytest
 
@@ -9,7 +8,6 @@ from lab.stand_ins.in_cluster import ApiError
 from lab.stand_ins.service_ca import (
     ServiceCA,
     fingerprint,
-    follow,
     load_authority,
     wanted_secret,
     wants_bundle,
@@ -175,51 +173,3 @@ def test_of_two_that_make_an_authority_at_once_the_stored_one_counts():
     stored = load_authority(cluster)
     kept = cluster.objects["/api/v1/namespaces/openshift-service-ca/secrets/signing-key"]
     assert base64.b64encode(stored.certificate.encode()).decode() == kept["data"]["tls.crt"]
-
-
-class EnoughError(Exception):
-    """Ends a loop that has no end."""
-
-
-def test_following_lists_then_watches_from_there_and_lists_again_after_an_error():
-    class Feed:
-        def __init__(self):
-            self.watched = []
-
-        def request(self, method, path, body=None, content="application/json"):
-            assert (method, path, body, content) == ("GET", "/api/v1/secrets", None, "application/json")
-            version = str(10 * (len(self.watched) + 1))
-            return {"metadata": {"resourceVersion": version}, "items": [f"item at {version}"]}
-
-        def watch(self, path, version):
-            assert path == "/api/v1/secrets"
-            self.watched.append(version)
-            if len(self.watched) > 1:
-                raise EnoughError
-            yield {"type": "MODIFIED", "object": "changed"}
-            raise ApiError(410, "too old")
-
-    seen, pauses, listed, feed = [], [], threading.Event(), Feed()
-    with pytest.raises(EnoughError):
-        follow(feed, "/api/v1/secrets", lambda kind, item: seen.append((kind, item)), listed, pauses.append)
-    assert seen == [("ADDED", "item at 10"), ("MODIFIED", "changed"), ("ADDED", "item at 20")]
-    assert feed.watched == ["10", "20"]
-    assert len(pauses) == 1
-    assert listed.is_set()
-
-
-def test_a_first_list_that_fails_is_not_reported_as_handled():
-    class Refusing(Cluster):
-        def request(self, method, path, body=None, content="application/json"):
-            raise ApiError(403, f"{method} {path} {content} {body}: no role yet")
-
-        def watch(self, path, version):
-            raise AssertionError(f"watched {path} after {version}")
-
-    def pause(_):
-        raise EnoughError
-
-    listed = threading.Event()
-    with pytest.raises(EnoughError):
-        follow(Refusing(), "/api/v1/secrets", lambda *_: None, listed, pause)
-    assert not listed.is_set()

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from lab.node.spec import LabSpec, NodeOptions, OptionError
 from lab.paths import Instance
-from lab.spec import LabSpec, NodeOptions, OptionError
 
 
 def test_a_spec_read_back_is_the_one_written(tmp_path, monkeypatch):

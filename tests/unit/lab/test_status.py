@@ -5,15 +5,16 @@ import json
 import pytest
 
 from lab import lifecycle, status
-from lab.addons import PartStatus
-from lab.records import PartRecord, PartState, exit_words
+from lab.addons import AddonStatus
+from lab.errors import LabError
+from lab.node.records import PartRecord, PartState, exit_words
 from lab.status import LabStatus
 
 READY = PartRecord(name="etcd", state=PartState.READY, pid=7, seconds_to_ready=0.5, starts=1)
 DEAD = PartRecord(name="kubelet", state=PartState.DEAD, exit="killed by SIGKILL", last_lines=("a", "b"), starts=1)
 SILENT = PartRecord(name="kube-apiserver", state=PartState.SILENT, pid=9, starts=1)
-FINE = PartStatus("dns", ready=True, detail="")
-BROKEN = PartStatus("keda", ready=False, detail="Deployment keda/keda-operator has 0 of 1")
+FINE = AddonStatus("dns", ready=True, detail="")
+BROKEN = AddonStatus("keda", ready=False, detail="Deployment keda/keda-operator has 0 of 1")
 
 
 def test_a_lab_in_which_all_is_ready_has_no_problems():
@@ -58,7 +59,7 @@ def test_waiting_names_the_parts_that_are_not_ready_yet():
 
 
 def test_waiting_ends_at_once_when_a_part_has_died():
-    with pytest.raises(lifecycle.LabError, match="kubelet is dead: killed by SIGKILL"):
+    with pytest.raises(LabError, match="kubelet is dead: killed by SIGKILL"):
         lifecycle.not_ready([READY, DEAD])
 
 

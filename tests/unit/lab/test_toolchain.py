@@ -4,9 +4,9 @@ import threading
 import pytest
 from rich.console import Console
 
-from lab import golang, toolchain
-from lab.families import FAMILY_OF, ToolError
 from lab.progress import Progress
+from lab.tools import golang, toolchain
+from lab.tools.families import FAMILY_OF, ToolError
 
 
 @pytest.fixture(autouse=True)

@@ -92,3 +92,31 @@ def test_no_more_is_placed_than_is_asked_or_there(demands, per_node, nodes):
     assert one.placeable <= min(one.at_max, one.capacity)
     if all(demand.gpus_per_replica == 1 for demand in demands):
         assert one.placeable == min(one.at_max, one.capacity)
+
+
+def one_by_one(accelerator: Accelerator, demands: list[Demand]) -> int:
+    """GPUs that find a place when each replica in turn, the biggest first, takes the tightest node that still fits."""
+    free, placed = [accelerator.per_node] * accelerator.nodes, 0
+    for size in sorted((d.gpus_per_replica for d in demands for _ in range(d.maximum)), reverse=True):
+        fitting = [node for node, gpus in enumerate(free) if gpus >= size]
+        if fitting:
+            free[min(fitting, key=lambda node: free[node])] -= size
+            placed += size
+    return placed
+
+
+@given(
+    st.tuples(st.integers(1, 16), st.integers(1, 6)),
+    st.lists(st.tuples(st.integers(1, 17), st.integers(1, 9)), max_size=5),
+)
+def test_placing_whole_fleets_gives_what_placing_replica_by_replica_gives(nodes, sizes):
+    accelerator = Accelerator(name="h100", per_node=nodes[0], nodes=nodes[1], budget=1)
+    demands = [replace(PREFILL, gpus_per_replica=size, maximum=maximum) for size, maximum in sizes]
+    [one] = tally([accelerator], demands)
+    assert one.placeable == one_by_one(accelerator, demands)
+
+
+def test_a_cluster_of_any_size_is_judged_by_arithmetic_alone():
+    huge = Accelerator(name="h100", per_node=8, nodes=2**31 - 1, budget=2**31 - 1)
+    [one] = tally([huge], [replace(PREFILL, gpus_per_replica=3, maximum=2**31 - 1)])
+    assert one.placeable == 3 * (2**31 - 1)

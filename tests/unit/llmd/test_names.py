@@ -33,7 +33,7 @@ def test_the_whole_page_of_names():
         "metrics token": QWEN.router_metrics_token,
         "quota": QWEN.quota,
         "jobs": [QWEN.router_job, QWEN.engine_job(Role.PREFILL)],
-        "addresses": [QWEN.endpoint, QWEN.router_host()],
+        "address": QWEN.endpoint,
     } == {
         "fleets": ["qwen3-32b-prefill", "qwen3-32b-decode", "qwen3-32b-server"],
         "hpa": "keda-hpa-qwen3-32b-decode",
@@ -48,7 +48,7 @@ def test_the_whole_page_of_names():
         "metrics token": "qwen3-32b-epp-metrics-token",
         "quota": "qwen3-32b-gpus",
         "jobs": ["qwen3-32b-epp", "llm-d-qwen3/qwen3-32b-prefill"],
-        "addresses": ["http://qwen3-32b-epp.llm-d-qwen3", "qwen3-32b-epp.llm-d-qwen3.svc.cluster.local"],
+        "address": "http://qwen3-32b-epp.llm-d-qwen3",
     }
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lab import toolchain
+from lab.tools import toolchain
 from llmd import dialects, promql
 from llmd.names import Names
 from llmd.pool import Fleet, Pool

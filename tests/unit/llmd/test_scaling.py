@@ -24,7 +24,6 @@ from llmd.scaling import (
     decode_signal,
     decode_threshold,
     phase_thresholds,
-    saturation_requests_per_second,
 )
 
 VLLM = dialects.engine("vllm", "0.27")
@@ -158,15 +157,6 @@ def test_two_phases_whose_floors_exceed_the_promise_are_refused_with_both():
 def test_phases_need_two_rates():
     with pytest.raises(ScalingError, match="path's only"):
         phase_thresholds(slo(), replace(PUBLISHED, prefill=None))
-
-
-def test_a_replica_saturates_at_rate_over_tokens():
-    assert math.isclose(
-        saturation_requests_per_second(uncached_tokens=8192, tokens_per_second=2696), 0.329, abs_tol=1e-3
-    )
-    assert math.isclose(
-        saturation_requests_per_second(uncached_tokens=2048, tokens_per_second=2696), 1.316, abs_tol=1e-3
-    )
 
 
 @pytest.mark.parametrize(

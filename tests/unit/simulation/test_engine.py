@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from simulation.engine import Engine, EngineConfig, Event, EventKind, Load, Request
@@ -292,7 +292,6 @@ def check_state(engine: Engine) -> None:
 
 
 @given(scenarios)
-@settings(deadline=None)
 def test_every_request_gets_exactly_its_tokens_or_was_aborted(scenario):
     engine, events = play(scenario)
     for number, step in enumerate(scenario):
@@ -307,7 +306,6 @@ def test_every_request_gets_exactly_its_tokens_or_was_aborted(scenario):
 
 
 @given(scenarios, st.floats(0.001, 0.1))
-@settings(deadline=None)
 def test_looking_often_changes_nothing(scenario, stride):
     assert play(scenario, stride)[1] == play(scenario)[1]
 

@@ -1,0 +1,1 @@
+"""The lab's images: which there are, what their layers hold, and how they get into the node's containerd."""
