@@ -4,6 +4,8 @@ import re
 import subprocess
 from pathlib import Path
 
+import yaml
+
 ROOT = Path(__file__).parents[3]
 PICTURES = {".png", ".svg"}
 LARGEST_BYTES = 400_000  # a lock of hashes is the largest text here
@@ -47,3 +49,17 @@ def test_every_lock_line_carries_a_hash():
             block.splitlines()[0] for block in blocks if not block.startswith("#") and "--hash=sha256:" not in block
         ]
         assert unhashed == []
+
+
+class UniqueKeys(yaml.SafeLoader):
+    """Refuses a mapping that says a key twice; the plain loader takes the last one, the engine refuses the file."""
+
+    def construct_mapping(self, node, deep=False):
+        keys = [self.construct_object(key) for key, _ in node.value]
+        assert len(keys) == len(set(keys)), f"{node.start_mark}: a key stands twice among {keys}"
+        return super().construct_mapping(node, deep)
+
+
+def test_no_stack_file_says_a_key_twice():
+    for file in ROOT.glob("Pulumi*.yaml"):
+        yaml.load(file.read_text(), UniqueKeys)
