@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import sys
 from enum import StrEnum
 from typing import Annotated
 
@@ -14,6 +15,8 @@ from cluster import Cluster, ClusterError
 from ops.stack import StackError, outputs
 from ops.verify import Check
 from ops.verify import verify as checks_of
+
+LOG_WIDTH = 120  # columns where no terminal says how many it has, as in CI
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
@@ -47,7 +50,7 @@ def verify(
     if output is Output.JSON:
         print(json.dumps([dataclasses.asdict(check) for check in checks], indent=2))
     else:
-        Console().print(as_table(checks))
+        Console(width=None if sys.stdout.isatty() else LOG_WIDTH).print(as_table(checks))
     raise typer.Exit(0 if all(check.holds for check in checks) else 1)
 
 
