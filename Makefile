@@ -3,11 +3,14 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
+.NOTPARALLEL:
+export PATH := $(PATH):/usr/sbin:/sbin# where Debian keeps iptables and debootstrap
 
 ENV ?= dev# the environment: Pulumi.$(ENV).yaml
 LAB ?= dev# the lab instance
 PYTHON ?= python3
 PY := .venv/bin/python
+VENV := .venv/.installed# made last, so that half an environment is made again
 ENGINE := $(PY) -m lab.engine --instance $(LAB)# pulumi, with the lab's hosts, plugins, state and cluster
 PYTEST := $(PY) -m pytest
 
@@ -26,18 +29,18 @@ up: lab-up stack ## lab, `pulumi up` of the environment, and the proof that it w
 preview: lab-up stack ## what `pulumi up` would change
 	$(ENGINE) -- preview --diff --stack $(ENV)
 
-verify: .venv ## prove that the environment does what it declares
+verify: $(VENV) ## prove that the environment does what it declares
 	@$(ENGINE) --run -- $(PY) -m ops verify --stack $(ENV)
 
-destroy: .venv ## take the environment down, keep the lab
+destroy: $(VENV) ## take the environment down, keep the lab
 	$(ENGINE) -- destroy --yes --stack $(ENV)
 
 down: lab-down ## take the lab down, and with it all that runs there
 
-stack: .venv
+stack: $(VENV)
 	@$(ENGINE) -- stack select --create $(ENV)
 
-test: lint test-unit test-engine test-system ## every test
+test: debian lint test-unit test-engine test-system ## every test
 
 test-unit: tools ## unit and program tiers: no cluster, under a minute
 	$(PYTEST) tests/unit tests/program
@@ -49,42 +52,44 @@ test-system: tools ## labs of their own: traffic, scaling, faults
 	$(PY) -m lab images
 	$(PYTEST) tests/system
 
-tools: .venv debian ## build the lab's programs (25 minutes on two cores the first time)
+tools: debian $(VENV) ## build the lab's programs (25 minutes on two cores the first time)
 	@$(PY) -m lab tools >/dev/null
 
-bench: .venv debian ## the figures of docs/design.md, measured on this machine
+bench: debian $(VENV) ## the figures of docs/design.md, measured on this machine
 	$(PY) -m tests.bench
 
-lint: .venv ## style and types
+lint: $(VENV) ## style and types
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
 	$(PY) -m ty check
 
-format: .venv ## apply the formatter and the safe fixes
+format: $(VENV) ## apply the formatter and the safe fixes
 	$(PY) -m ruff check --fix
 	$(PY) -m ruff format
 
-lab-up: .venv debian ## start the lab (twice is harmless)
+lab-up: debian $(VENV) ## start the lab (twice is harmless)
 	$(PY) -m lab up --instance $(LAB)
 
-lab-down: .venv ## end the lab
+lab-down: $(VENV) ## end the lab
 	$(PY) -m lab down --instance $(LAB)
 
-lab-status: .venv ## what runs, and what does not
+lab-status: $(VENV) ## what runs, and what does not
 	$(PY) -m lab status --instance $(LAB)
 
-lab-shell: .venv ## a shell inside the lab's namespaces, with its kubeconfig
+lab-shell: $(VENV) ## a shell inside the lab's namespaces, with its kubeconfig
 	$(PY) -m lab shell --instance $(LAB)
 
 debian: ## the Debian packages that the lab runs on
+	@$(PYTHON) -m lab.host
 	@$(PYTHON) -m lab.debian_packages || { apt-get -qq update && \
 	  DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends $$(cat lab/debian-packages.txt) >/dev/null; }
 
-.venv: requirements-dev.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed, $(PYTHON) is older: make PYTHON=python3.12 ..."; exit 1; }
-	$(PYTHON) -m venv .venv
+$(VENV): requirements-dev.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Python 3.11 or newer is needed, $(PYTHON) is older: make PYTHON=python3.12 ..."; exit 1; }
+	$(PYTHON) -m venv --clear .venv
 	.venv/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
-	@touch .venv
+	@touch $@
 
 UV := .venv/bin/uv pip compile --quiet --generate-hashes --universal --python-version 3.11 \
   --no-emit-index-url --no-annotate --no-header

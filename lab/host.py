@@ -1,8 +1,12 @@
-"""Whether this machine can run a lab: one sentence when it cannot, before anything is built or started."""
+"""Whether this machine can run a lab: one sentence when it cannot, before anything is built or started.
+
+Standard library only: `python -m lab.host` runs before there is an environment.
+"""
 
 import os
 import platform
 import shutil
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,3 +68,10 @@ def check() -> Host:
             f"On Debian: apt-get install --no-install-recommends {packages}. {ELSEWHERE}"
         )
     return Host({name: Path(path) for name, path in found.items() if path}, directory)
+
+
+if __name__ == "__main__":
+    try:
+        require_root()
+    except HostError as error:
+        sys.exit(f"error: {error}")

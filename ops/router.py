@@ -9,13 +9,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cluster import Cluster, Kind
 from llmd import envoy, labels, vllm
+from llmd import router as picker
 from llmd.dialects import EngineDialect, RouterDialect
 from llmd.names import Names
 from llmd.outputs import ModelOutputs
 from llmd.roles import Role
 
 POD = Kind("v1", "Pod")
-METRICS_PORT = 9090  # of the endpoint picker
 
 
 class NoPodError(RuntimeError):
@@ -52,7 +52,7 @@ class Model:
         token = self.cluster.token(self.outputs.namespace, self.outputs.router)
         return sum(
             counter(
-                self._ask(pod, METRICS_PORT, "/metrics", token=token),
+                self._ask(pod, picker.METRICS_PORT, "/metrics", token=token),
                 dialect.disagg_decisions,
                 decision_type=decision,
             )

@@ -1,6 +1,6 @@
 """How long the program and the lab take, and how much the lab holds: `make bench`.
 
-Every figure is the median of several runs, with the smallest and largest beside it. Run it on an idle machine.
+Times of program and engine are medians of several runs; the lab starts once. Run it on an idle machine.
 """
 
 import copy

@@ -44,7 +44,7 @@ def environment(spec: LabSpec, part: parts.Part | None = None) -> dict[str, str]
     directories = dict.fromkeys(str(path.parent) for path in spec.tools.values())
     values = {
         "PATH": ":".join([*directories, _SYSTEM_PATH]),
-        "HOME": "/root",
+        "HOME": str(spec.instance.state / "tmp"),
         "LANG": "C.UTF-8",
         "TMPDIR": str(spec.instance.state / "tmp"),
         "PYTHONPATH": str(CHECKOUT),

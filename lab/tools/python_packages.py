@@ -41,7 +41,5 @@ def _uv() -> Path:
     beside = Path(sys.executable).parent / "uv"
     found = beside if beside.exists() else shutil.which("uv")
     if not found:
-        raise PackageInstallError(
-            f"no `uv` beside {sys.executable} or on PATH; install requirements-dev.txt (`make venv`)"
-        )
+        raise PackageInstallError(f"no `uv` beside {sys.executable} or on PATH; install requirements-dev.txt")
     return Path(found)

@@ -5,11 +5,13 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from lab.paths import CHECKOUT, Instance
 
 UP_SECONDS = 300
+KUBECTL = Path(sys.executable).with_name("kubectl")
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class LabUnderTest:
 
     def kubectl(self, *words: str, stdin: str | None = None, seconds: int = 120) -> str:
         """Run kubectl from outside."""
-        line: Sequence[str] = ["kubectl", f"--kubeconfig={self.instance.kubeconfig}", *words]
+        line: Sequence[str] = [str(KUBECTL), f"--kubeconfig={self.instance.kubeconfig}", *words]
         ran = subprocess.run(line, input=stdin, capture_output=True, text=True, check=False, timeout=seconds)
         assert ran.returncode == 0, f"{line}: {ran.stdout}\n{ran.stderr}"
         return ran.stdout

@@ -56,7 +56,7 @@ def mentions(instance: Instance) -> list[str]:
 def mounts(instance: Instance) -> list[str]:
     """Mounts of this mount namespace that show or hide something of the instance."""
     lines = Path("/proc/self/mountinfo").read_text().splitlines()
-    return [line for line in lines if f"llm-d-lab/{instance.id}" in line or "/run/netns" in line]
+    return [line for line in lines if f"llm-d-lab/{instance.id}" in line]
 
 
 def links() -> set[str]:
@@ -65,10 +65,10 @@ def links() -> set[str]:
     return {name for name in names if name.startswith(("lab", "veth"))}
 
 
-def rules() -> list[str]:
+def rules() -> set[str]:
     """Packet filter rules of this network namespace that Kubernetes or CNI makes."""
     saved = subprocess.run(["iptables-save"], check=True, capture_output=True, text=True).stdout
-    return [line for line in saved.splitlines() if "KUBE-" in line or "CNI-" in line]
+    return {line for line in saved.splitlines() if "KUBE-" in line or "CNI-" in line}
 
 
 def kernel_settings() -> dict[str, str]:
@@ -87,10 +87,10 @@ def taken_ports(instance: Instance) -> list[int]:
     return taken
 
 
-def named_namespaces() -> list[str]:
+def named_namespaces() -> set[str]:
     """Network namespaces that someone gave a name."""
     directory = Path("/run/netns")
-    return sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
+    return {path.name for path in directory.iterdir()} if directory.is_dir() else set()
 
 
 def directories(instance: Instance) -> list[Path]:

@@ -28,9 +28,12 @@ def wait_for(what, condition, seconds):
 @pytest.fixture(scope="module")
 def lab():
     made = LabUnderTest(Instance("tadd"))
-    made.run("up")
-    yield made
     made.run("down")
+    try:
+        made.run("up")
+        yield made
+    finally:
+        made.run("down")
 
 
 def pod(name, script, **spec):

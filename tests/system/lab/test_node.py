@@ -22,6 +22,7 @@ PARTS = (
     "fake-gpus",
 )
 
+PAGE = "hostname > /dev/shm/name"
 WEB = {
     "apiVersion": "apps/v1",
     "kind": "Deployment",
@@ -49,7 +50,11 @@ WEB = {
                         "name": "web",
                         "image": "docker.io/library/busybox:latest",
                         "imagePullPolicy": "IfNotPresent",
-                        "command": ["sh", "-c", "hostname > /dev/shm/name; exec httpd -f -p 8080 -h /dev/shm"],
+                        "command": [
+                            "sh",
+                            "-c",
+                            "echo serving; hostname > /dev/shm/name; exec httpd -f -p 8080 -h /dev/shm",
+                        ],
                         "readinessProbe": {"httpGet": {"path": "/name", "port": 8080}, "periodSeconds": 1},
                         "resources": {"limits": {"nvidia.com/gpu": 4, "memory": "64Mi"}, "requests": {"cpu": "10m"}},
                         "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],
@@ -128,7 +133,7 @@ def test_one_pod_reaches_another_through_a_service(lab):
 
 def test_a_pods_log_is_read_through_the_api_server(lab):
     pod = lab.kubectl("get", "pods", "-l", "app=web", "-o", "jsonpath={.items[0].metadata.name}")
-    lab.kubectl("logs", pod, "-c", "web")
+    assert lab.kubectl("logs", pod, "-c", "web") == "serving\n"
 
 
 def test_more_gpus_than_the_node_has_are_not_given(lab):

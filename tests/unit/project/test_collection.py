@@ -4,6 +4,7 @@ import ast
 from pathlib import Path
 
 TESTS = Path(__file__).parents[2]
+FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def test_every_file_with_a_test_function_has_a_name_that_is_collected():
@@ -11,7 +12,7 @@ def test_every_file_with_a_test_function_has_a_name_that_is_collected():
     for module in TESTS.rglob("*.py"):
         if module.name.startswith("test_"):
             continue
-        functions = (n for n in ast.walk(ast.parse(module.read_text())) if isinstance(n, ast.FunctionDef))
+        functions = (n for n in ast.walk(ast.parse(module.read_text())) if isinstance(n, FUNCTIONS))
         if any(function.name.startswith("test_") for function in functions):
             lost.append(str(module.relative_to(TESTS)))
     assert lost == []
