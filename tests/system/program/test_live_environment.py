@@ -1,7 +1,6 @@
 """A whole environment on a lab of its own: proven, scaled by the right signal, stable, and gone without a trace."""
 
 import json
-import math
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -30,9 +29,9 @@ RETURN_SECONDS = 300.0  # for a backlog to clear, then two windows
 
 # What each model gets: below its other bottleneck, above the one it is named for.
 RATES = {
-    "tiny-pd": ("lab/tiny-pd", 30080, 4.6),
-    "slow-link": ("lab/tiny-pd", 30082, 1.8),
-    "tiny-co": ("lab/tiny", 30081, 4.6),
+    "tiny-pd": ("lab/tiny-pd", 30080, 4.8),
+    "slow-link": ("lab/tiny-pd", 30082, 1.9),
+    "tiny-co": ("lab/tiny", 30081, 4.8),
 }
 
 
@@ -98,7 +97,15 @@ def observed(stack: Stack, lab: LabUnderTest) -> Observed:
         served, port, rate = RATES[model]
         url = f"http://127.0.0.1:{lab.instance.forwards[port]}"
         return run(
-            Load(url=url, model=served, rate=rate, duration_seconds=LOAD_SECONDS, input_tokens=2048, output_tokens=16)
+            Load(
+                url=url,
+                model=served,
+                rate=rate,
+                duration_seconds=LOAD_SECONDS,
+                input_tokens=2048,
+                output_tokens=16,
+                arrivals="poisson",  # at an even 1.8/s every scrape would meet the same moment of a request
+            )
         )
 
     def scaled() -> None:
@@ -141,7 +148,7 @@ def test_no_request_is_lost_while_fleets_grow(observed: Observed):
     for model, (_, _, rate) in RATES.items():
         outcome = observed.loads[model]
         assert outcome.failures == {}
-        assert len(outcome.total_seconds) == outcome.sent == math.ceil(rate * LOAD_SECONDS)
+        assert len(outcome.total_seconds) == outcome.sent >= 0.7 * rate * LOAD_SECONDS
 
 
 def test_load_bound_by_prefill_scales_prefill_and_leaves_decode_alone(observed: Observed):
