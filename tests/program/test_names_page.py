@@ -20,11 +20,26 @@ def test_the_page_lists_every_label_key_and_the_schema_version():
     assert f"`schemaVersion` {outputs.SCHEMA_VERSION}," in PAGE
 
 
-def test_every_object_of_the_program_has_a_name_of_the_page():
-    patterns = [
-        re.sub(r"<[^>]+>", "[a-z0-9-]+", name).replace("M", "tiny-(pd|co)", 1)
-        for name in re.findall(r"`((?:llm-d-<|keda-hpa-)?(?:namespace>-)?M(?:-[a-z<> -]+)?)`", PAGE)
-    ]
-    named = [one for one in program.dev().objects if not one.type.endswith(":Namespace")]
-    unnamed = {one.object_name for one in named if not any(re.fullmatch(name, one.object_name) for name in patterns)}
-    assert unnamed == set()
+PLACEHOLDERS = {
+    "content hash": "[0-9a-f]{10}",
+    "hash of model and revision": "[0-9a-f]{8}",
+    "namespace": "llm-d-tiny-(?:pd|co)",
+    "suffix": "[a-z0-9]{6}",
+}
+
+
+def patterns() -> dict[str, str]:
+    """Each name of the page's table of Kubernetes names → what it matches for the models of `dev`."""
+    table = PAGE.split("## Kubernetes names")[1].split("## Labels")[0]
+    names = re.findall(r"`((?:llm-d-<namespace>-)?M(?:-[a-z-]+)?(?:<[a-z ]+>)?)`", table)
+    return {
+        name: re.sub(r"<([^>]+)>", lambda found: PLACEHOLDERS[found[1]], name).replace("M", "tiny-(?:pd|co)")
+        for name in names
+    }
+
+
+def test_the_program_and_the_page_name_the_same_objects():
+    named = {one.object_name for one in program.dev().objects if not one.type.endswith(":Namespace")}
+    pages = patterns()
+    assert {name for name in named if not any(re.fullmatch(pattern, name) for pattern in pages.values())} == set()
+    assert {page for page, pattern in pages.items() if not any(re.fullmatch(pattern, one) for one in named)} == set()
