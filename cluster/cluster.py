@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from kubernetes import client, config
 from kubernetes.dynamic import DynamicClient
-from kubernetes.dynamic.exceptions import NotFoundError
+from kubernetes.dynamic.exceptions import NotFoundError, ResourceNotFoundError
 from kubernetes.stream import portforward
 from urllib3.exceptions import HTTPError
 
@@ -30,14 +30,14 @@ class ClusterError(RuntimeError):
 def _as_cluster_error() -> Generator[None]:
     try:
         yield
-    except (config.ConfigException, HTTPError) as error:
+    except (config.ConfigException, HTTPError, ResourceNotFoundError) as error:
         raise ClusterError(str(error)) from error
     except client.ApiException as error:
         raise ClusterError(f"the API server answers {error.status} {error.reason}") from error
 
 
 class Cluster:
-    """One API server, seen with the rights of one kubeconfig context."""
+    """One API server, seen with the rights of one kubeconfig context; each method may raise `ClusterError`."""
 
     def __init__(self, api: client.ApiClient) -> None:
         self._dynamic = DynamicClient(api)
@@ -53,6 +53,7 @@ class Cluster:
         with _as_cluster_error():
             return cls(config.new_client_from_config(str(kubeconfig) if kubeconfig else None, context))
 
+    @_as_cluster_error()
     def get(self, kind: Kind, name: str, namespace: str | None = None) -> Manifest | None:
         """One object as the API server holds it, or None when there is none."""
         try:
@@ -60,17 +61,19 @@ class Cluster:
         except NotFoundError:
             return None
 
+    @_as_cluster_error()
     def list(self, kind: Kind, namespace: str | None = None, labels: dict[str, str] | None = None) -> list[Manifest]:
         """All objects of a kind in `namespace` (None: in all of them) that carry `labels`."""
         selector = ",".join(f"{key}={value}" for key, value in (labels or {}).items())
-        with _as_cluster_error():
-            found = self._resource(kind).get(namespace=namespace, label_selector=selector)
+        found = self._resource(kind).get(namespace=namespace, label_selector=selector)
         return [item.to_dict() for item in found.items]
 
+    @_as_cluster_error()
     def create(self, manifest: Manifest) -> Manifest:
         """Create one object; an object that exists already is an error (409), never overwritten."""
         return self._of(manifest).create(body=manifest, namespace=manifest["metadata"].get("namespace")).to_dict()
 
+    @_as_cluster_error()
     def patch(self, kind: Kind, name: str, namespace: str | None, body: Manifest) -> Manifest:
         """Merge `body` into one object (JSON merge patch: a null removes a key)."""
         patched = self._resource(kind).patch(
@@ -78,6 +81,7 @@ class Cluster:
         )
         return patched.to_dict()
 
+    @_as_cluster_error()
     def delete(self, kind: Kind, name: str, namespace: str | None = None) -> None:
         """Delete one object and, in the background, what it owns; gone already is fine."""
         try:
@@ -85,6 +89,7 @@ class Cluster:
         except NotFoundError:
             return
 
+    @_as_cluster_error()
     def logs(self, namespace: str, pod: str, container: str, tail: int | None = None) -> str:
         """The log of a container, its last `tail` lines if given."""
         return self._core.read_namespaced_pod_log(pod, namespace, container=container, tail_lines=tail)

@@ -111,8 +111,8 @@ def _healthy(
     try:
         wait_for("healthy", probe, timeout_seconds=timeout_seconds)
         seen = "healthy"
-    except TimeoutError as late:
-        seen = str(late)
+    except (TimeoutError, ClusterError) as failed:
+        seen = str(failed)
     return Check(
         model=model.key,
         name=f"scaler {scaler.scaled_object}",

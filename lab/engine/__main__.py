@@ -12,6 +12,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from lab import host, locks
 from lab.engine.environment import backend_environment, pulumi_environment
 from lab.engine.install import install
 from lab.errors import LabError
@@ -38,7 +39,11 @@ def main(argv: list[str]) -> None:
     options = parser.parse_args(argv)
     arguments = options.arguments[1:] if options.arguments[:1] == ["--"] else options.arguments
     try:
-        pulumi, settings = engine_for(Instance(options.instance))
+        host.require_root()
+        instance = Instance(options.instance)
+        if not locks.is_alive(instance):
+            sys.exit(f"lab.engine: lab {instance.id!r} is not running; `make lab-up LAB={instance.id}` starts it")
+        pulumi, settings = engine_for(instance)
     except LabError as error:
         sys.exit(f"lab.engine: {error}")
     command = arguments if options.run else [str(pulumi), *arguments]

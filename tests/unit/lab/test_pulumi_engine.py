@@ -89,6 +89,7 @@ def executed(monkeypatch, tmp_path, programs) -> list[tuple]:
     calls: list[tuple] = []
     monkeypatch.setattr(paths, "STATE_ROOT", tmp_path / "state")
     monkeypatch.setattr(command.os, "execvpe", lambda *call: calls.append(call))
+    monkeypatch.setattr(command.locks, "is_alive", lambda instance: instance.id in {"dev", "other"})
     monkeypatch.setattr(toolchain, "build_all", lambda only: dict(zip(only, programs, strict=True)))
     monkeypatch.setattr(command, "cache_root", lambda: tmp_path / "cache")
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -147,6 +148,8 @@ def test_what_is_missing_is_said_without_a_traceback(executed, monkeypatch):
         command.main(["--", "preview"])
     with pytest.raises(SystemExit, match=r"lab\.engine: instance 'NO'"):
         command.main(["--instance", "NO", "--", "preview"])
+    with pytest.raises(SystemExit, match=r"lab 'down' is not running; `make lab-up LAB=down` starts it"):
+        command.main(["--instance", "down", "--", "preview"])
     assert executed == []
 
 

@@ -6,8 +6,9 @@ import pytest
 from rich.console import Console
 
 from cluster import Cluster, ClusterError
-from llmd.outputs import EnvironmentOutputs, ModelOutputs
+from llmd.outputs import EnvironmentOutputs, FleetOutputs, ModelOutputs, ScalerOutputs
 from llmd.rates import RateMode, Rates
+from llmd.roles import Role
 from ops.__main__ import as_table
 from ops.verify import Check, verify
 
@@ -67,3 +68,30 @@ def test_brackets_in_what_was_seen_are_text_and_no_markup():
     with console.capture() as shown:
         console.print(as_table([check, dataclasses.replace(check, holds=False)]))
     assert shown.get().count("'[/INST] hi [Errno 1]'") == 2
+
+
+class Refusing(Silent):
+    """A cluster that has pods to list and refuses every other question."""
+
+    def get(self, *_args, **_kwargs):
+        raise ClusterError("the API server answers 403 Forbidden")
+
+
+def test_a_scaler_that_may_not_be_read_is_a_failed_check():
+    scaler = ScalerOutputs(scaled_object="tiny-server", hpa="keda-hpa-tiny-server", triggers=())
+    fleet = FleetOutputs(
+        role=Role.BOTH,
+        deployment="tiny-server",
+        accelerator="sim",
+        gpus_per_replica=1,
+        minimum=1,
+        maximum=2,
+        scaler=scaler,
+    )
+    environment = dataclasses.replace(ENVIRONMENT, models=(dataclasses.replace(MODEL, fleets=(fleet,)),))
+    *_, check = verify(Refusing(None), environment, timeout_seconds=0)
+    assert (check.name, check.seen, check.holds) == (
+        "scaler tiny-server",
+        "the API server answers 403 Forbidden",
+        False,
+    )
