@@ -140,47 +140,9 @@ def tally(accelerators: Iterable[Accelerator], demands: Iterable[Demand]) -> tup
     )
 
 
-def table(tallies: Iterable[Tally]) -> str:
-    """The sums as a text table: a line per role, then a line per accelerator; GPUs except for the replicas' bounds."""
-    rows: list[tuple[str, ...]] = [
-        ("accelerator", "model", "role", "GPUs x replicas", "at min", "at max", "headroom", "budget", "nodes hold")
-    ]
-    for one in tallies:
-        rows += [
-            (
-                one.accelerator.name,
-                demand.model,
-                demand.role,
-                f"{demand.gpus_per_replica} x {_bounds(demand)}",
-                str(demand.at_min),
-                str(demand.at_max),
-                "",
-                "",
-                "",
-            )
-            for demand in one.demands
-        ]
-        totals = (one.at_min, one.at_max, one.accelerator.headroom, one.accelerator.budget, one.capacity)
-        rows.append((one.accelerator.name, "total", "", "", *(str(total) for total in totals)))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    left = 4  # columns of words; the others are numbers and end flush right
-    lines = (
-        "  ".join(
-            cell.ljust(width) if column < left else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    )
-    return "\n".join(lines)
-
-
 def quota(demands: Iterable[Demand], headroom: int) -> int:
     """GPUs that a namespace's ResourceQuota allows: its fleets at maximum and the headroom."""
     return sum(demand.at_max for demand in demands) + headroom
-
-
-def _bounds(demand: Demand) -> str:
-    return str(demand.minimum) if demand.minimum == demand.maximum else f"{demand.minimum}..{demand.maximum}"
 
 
 def _term(demand: Demand) -> str:
